@@ -1,0 +1,78 @@
+"""Bundled text tasks: one module per environment family, found by the id of the env.
+
+Add your own by a line in :data:`TASKS`, or pass an instance to the wrapper.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium as gym
+
+from lmpolicy.envs.acrobot import Acrobot
+from lmpolicy.envs.blackjack import Blackjack
+from lmpolicy.envs.cart_pole import CartPole
+from lmpolicy.envs.cliff_walking import CliffWalking
+from lmpolicy.envs.frozen_lake import FrozenLake
+from lmpolicy.envs.lunar_lander import LunarLander
+from lmpolicy.envs.mountain_car import MountainCar
+from lmpolicy.envs.pendulum import Pendulum
+from lmpolicy.envs.taxi import Taxi
+from lmpolicy.task import TextTask
+
+__all__ = [
+    "TASKS",
+    "Acrobot",
+    "Blackjack",
+    "CartPole",
+    "CliffWalking",
+    "FrozenLake",
+    "LunarLander",
+    "MountainCar",
+    "Pendulum",
+    "Taxi",
+    "task_for",
+]
+
+TASKS: dict[str, type[TextTask]] = {
+    "Acrobot": Acrobot,
+    "Blackjack": Blackjack,
+    "CartPole": CartPole,
+    "CliffWalking": CliffWalking,
+    "CliffWalkingSlippery": CliffWalking,
+    "FrozenLake": FrozenLake,
+    "FrozenLake8x8": FrozenLake,
+    "LunarLander": LunarLander,
+    "LunarLanderContinuous": LunarLander,
+    "MountainCar": MountainCar,
+    "MountainCarContinuous": MountainCar,
+    "Pendulum": Pendulum,
+    "Taxi": Taxi,
+}
+"""The task of each environment id, without namespace and version."""
+
+
+def task_for(env: gym.Env) -> TextTask | None:
+    """The bundled task of an env, if there is one.
+
+    :param env: an env, wrapped or not.
+    :return: a new task, not yet bound; ``None`` for an env with no spec or an unknown id, and, with a
+        warning, for one whose wrappers changed its observations or actions: the words are for what the env
+        itself gives.
+    """
+    # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
+    if env.spec is None or env.spec.namespace is not None or env.spec.name not in TASKS:
+        return None
+    inner = env.unwrapped
+    for kind, outer, own in (
+        ("observations", env.observation_space, inner.observation_space),
+        ("actions", env.action_space, inner.action_space),
+    ):
+        if outer != own:
+            warnings.warn(
+                f"the bundled task of {env.spec.id} puts {kind} of {own} into words, but wrappers changed "
+                f"them to {outer}; generic words are used. Wrap the bare env, or pass a TextTask of your own",
+                stacklevel=2,
+            )
+            return None
+    return TASKS[env.spec.name]()

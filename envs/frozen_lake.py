@@ -1,0 +1,86 @@
+"""Frozen lake in words.
+
+Environment: ``FrozenLake-v1`` and ``FrozenLake8x8-v1``, with any map: the holes and the goal are read from
+the env. One walks over ice from the start to a goal, and there are holes.
+
+Observation text: row and column (from 1, at the top left), what lies next in each direction (``ice``,
+``hole``, ``goal``, or ``wall`` where the lake ends), and how many rows and columns away the goal is. Of
+several goals, the nearest.
+
+Action phrases: ``move left`` (0), ``move down`` (1), ``move right`` (2), ``move up`` (3). On slippery ice, a
+move goes where it is meant to with probability ``success_rate`` (1/3 unless set), else to one of the two
+sides.
+
+Reward: 1 for reaching the goal, else 0, unless ``reward_schedule`` says otherwise. Terminates in a hole and
+at the goal; truncated after 100 steps (8x8: 200).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from lmpolicy.envs._words import cells, neighbours, offset, place, size, slip, surroundings
+from lmpolicy.task import TextTask
+
+TILES = {b"H": "hole", b"G": "goal"}
+"""The word for letters of the env's map; all others are ice."""
+
+
+class FrozenLake(TextTask):
+    """The text task of ``FrozenLake-v1`` and ``FrozenLake8x8-v1``."""
+
+    action_texts = ("move left", "move down", "move right", "move up")
+
+    def bind(self, env: gym.Env) -> None:
+        """Read the map, the slipperiness and the rewards from the env.
+
+        :param env: a frozen lake.
+        """
+        super().bind(env)
+        lake: Any = env.unwrapped
+        self.grid = [[TILES.get(bytes(letter), "ice") for letter in row] for row in lake.desc]
+        rows, columns = len(self.grid), len(self.grid[0])
+        self.goals = [(y, x) for y in range(rows) for x in range(columns) if self.grid[y][x] == "goal"]
+        self.system_prompt = (
+            f"You walk on a frozen lake of {size(rows, columns)}. Goal: {cells(self.grid, 'goal')}. "
+            f"Holes: {cells(self.grid, 'hole') or 'none'}. The goal and the holes end the walk. A wall "
+            f"surrounds the lake; a step into it leaves you in place. {self._rewards(lake.P)} "
+            f"{self._slip(lake.P)}"
+        )
+
+    def format_observation(self, observation: Any) -> str:
+        """The place, what lies around it, and the way to the goal in words.
+
+        :param observation: number of the cell, row by row.
+        """
+        row, column = divmod(int(observation), len(self.grid[0]))
+        here = ", in a hole" if self.grid[row][column] == "hole" else ""
+        text = f"You are at {place(row, column)}{here}. {surroundings(neighbours(self.grid, row, column))}"
+        if self.goals:
+            away = [(y - row, x - column) for y, x in self.goals]
+            text += f" Goal: {offset(*min(away, key=lambda step: abs(step[0]) + abs(step[1])))}."
+        return text
+
+    def _rewards(self, transitions: Any) -> str:
+        """What each tile is worth; the env keeps ``reward_schedule`` in its transitions only."""
+        points: dict[str, float] = {}
+        for state, actions in transitions.items():
+            if self._tile(state) == "ice":  # the env stays in the others, for nothing
+                for outcomes in actions.values():
+                    points |= {self._tile(target): reward for _, target, reward, _ in outcomes}
+        listing = ", ".join(f"{tile} {points[tile]:g}" for tile in ("goal", "hole", "ice") if tile in points)
+        return f"Points: {listing}."
+
+    def _slip(self, transitions: Any) -> str:
+        """How slippery the ice is; the env keeps this in its transitions only."""
+        outcomes = next(actions[0] for state, actions in transitions.items() if self._tile(state) == "ice")
+        if len(outcomes) == 1:
+            return "The ice is not slippery."
+        aside, straight = outcomes[0][0], outcomes[1][0]
+        return f"The ice is slippery: {slip(straight, aside)}."
+
+    def _tile(self, state: int) -> str:
+        row, column = divmod(state, len(self.grid[0]))
+        return self.grid[row][column]

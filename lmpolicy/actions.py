@@ -1,0 +1,195 @@
+"""Which phrase stands for which action of an environment: fixed phrases, phrases per state, generic ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from lmpolicy.describe import format_number
+from lmpolicy.prompt import check_phrases
+from lmpolicy.task import TextTask
+
+MAX_ACTIONS = 64
+"""Largest product action set that is enumerated unless the user asks for more: each phrase costs tokens every step."""
+
+FINITE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+
+
+class ActionPhrases:
+    """The action phrases of one env and the env actions they stand for.
+
+    :param task: its ``action_texts`` are the phrases; a bound task.
+    :param space: the env's own action space.
+    :param bins: see :func:`enumerate_actions`.
+    :param max_actions: largest number of phrases in a prompt; ``None``: the task's, else the default.
+    :raises TypeError: if the actions cannot be listed.
+    :raises ValueError: if they are too many, or do not match the phrases.
+    """
+
+    def __init__(
+        self,
+        task: TextTask,
+        space: spaces.Space,
+        bins: int | Sequence[int] | None = None,
+        max_actions: int | None = None,
+    ) -> None:
+        self.task, self.space = task, space
+        self.per_state = callable(task.action_texts)
+        self._actions = self._listed(bins, max_actions)
+        self.fixed: dict[str, Any] | None = None
+        if self.per_state:
+            self.width = self._width(max_actions)
+        else:
+            self.fixed = self._pair(task.action_texts)
+            check_phrases(tuple(self.fixed))
+            self.width = len(self.fixed)
+
+    def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """The legal phrases of a state, each with its env action; index i of the action space is the i-th of them.
+
+        :param observation: the env's own observation.
+        :param info: the env's own info.
+        :raises ValueError: if there are more than ``width``.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        assert callable(self.task.action_texts)
+        legal = self._pair(self.task.action_texts(observation, info))
+        if len(legal) > self.width:
+            raise ValueError(
+                f"{len(legal)} legal phrases, but the action space has room for {self.width}: set "
+                f"max_actions={len(legal)} or more, on the task or the wrapper"
+            )
+        return legal
+
+    def _listed(self, bins: int | Sequence[int] | None, max_actions: int | None) -> list[Any] | None:
+        """The env's own actions, or None where phrases need not follow their order."""
+        if isinstance(self.task.action_texts, Mapping):
+            return None
+        if isinstance(self.space, spaces.Text) and self.task.action_texts is not None:
+            return None
+        if self.per_state:
+            # Width and env action set are different things here: the limit is on what a state offers. What cannot be
+            # listed must come as a mapping, which _pair sees to.
+            try:
+                return enumerate_actions(self.space, bins)
+            except (TypeError, ValueError):
+                return None
+        return enumerate_actions(self.space, bins, MAX_ACTIONS if max_actions is None else max_actions)
+
+    def _width(self, max_actions: int | None) -> int:
+        """n of the ``Discrete(n)`` action space where phrases change from state to state."""
+        width = max_actions if max_actions is not None else self.task.max_actions
+        if width is None and self._actions is not None:
+            width = len(self._actions)
+        if width is None or width < 1:
+            raise ValueError(
+                f"{type(self.task).__name__}.action_texts is a method and {self.space} has no short list of actions: "
+                "set max_actions, the largest number of phrases it ever returns, on the task or the wrapper"
+            )
+        return int(width)
+
+    def _pair(self, texts: Any) -> dict[str, Any]:
+        """Each phrase with the env action it stands for."""
+        if isinstance(texts, Mapping):
+            return dict(texts)
+        if texts is None and self._actions is not None:
+            return {generic_phrase(self.space, action): action for action in self._actions}
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise TypeError(
+                f"action_texts must be a sequence of phrases or a mapping from phrase to env action, got {texts!r}"
+            )
+        if texts:
+            check_phrases(texts)
+        if isinstance(self.space, spaces.Text):
+            return {phrase: phrase for phrase in texts}
+        if self._actions is None or len(texts) != len(self._actions):
+            count = "no short list of" if self._actions is None else len(self._actions)
+            raise ValueError(
+                f"{len(texts)} action phrases, but {self.space} has {count} actions: name every action in order, or "
+                "give a mapping from phrase to env action"
+            )
+        return dict(zip(texts, self._actions, strict=True))
+
+
+def enumerate_actions(
+    space: spaces.Space, bins: int | Sequence[int] | None = None, limit: int = MAX_ACTIONS
+) -> list[Any]:
+    """List every action of a finite action space, in a fixed order (last dimension fastest).
+
+    :param space: Discrete, MultiDiscrete, MultiBinary, or Box with ``bins``.
+    :param bins: for Box only: number of evenly spaced values per dimension, both bounds included; one int for all
+        dimensions or one per dimension. With one bin, the middle of the range.
+    :param limit: largest length of a product (MultiDiscrete, MultiBinary, Box).
+    :raises TypeError: for any other space.
+    :raises ValueError: if the product is larger than ``limit``, or a Box has no bins or infinite bounds.
+    """
+    if bins is not None and not isinstance(space, spaces.Box):
+        raise ValueError(f"action_bins is for Box action spaces, this env has {space}")
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start) + index for index in range(int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        starts, counts = space.start.ravel(), space.nvec.ravel()
+        values: list[list[Any]] = [
+            list(range(int(start), int(start + n))) for start, n in zip(starts, counts, strict=True)
+        ]
+    elif isinstance(space, spaces.MultiBinary):
+        values = [[0, 1]] * math.prod(space.shape)
+    elif isinstance(space, spaces.Box):
+        values = _box_values(space, bins)
+    else:
+        raise TypeError(
+            f"cannot list the actions of {space}: use an env with Discrete, MultiDiscrete, MultiBinary or (with "
+            "action_bins) Box actions, or give the task action_texts as a mapping from phrase to env action"
+        )
+    size = math.prod(len(column) for column in values)
+    if size > limit:
+        raise ValueError(
+            f"{space} makes {size} actions, more than max_actions={limit}: pass max_actions={size} if you can pay for "
+            "that many phrases in every step, choose fewer action_bins, or give the task action_texts as a mapping "
+            "from a few phrases to env actions"
+        )
+    return [np.array(combo, dtype=space.dtype).reshape(space.shape) for combo in itertools.product(*values)]
+
+
+def generic_phrase(space: spaces.Space, action: Any) -> str:
+    """A phrase for an action of which only the space is known.
+
+    :param space: the env's action space.
+    :param action: one of :func:`enumerate_actions`.
+    """
+    numbers = ", ".join(format_number(number) for number in np.ravel(action))
+    return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"
+
+
+def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[list[float]]:
+    """Evenly spaced values of each dimension of a Box."""
+    dimensions = math.prod(space.shape)
+    if bins is None:
+        raise ValueError(
+            f"{space} is continuous: pass action_bins, the number of values to choose from in each dimension (e.g. "
+            "action_bins=3 for low, middle, high), or give the task action_texts as a mapping from phrase to action"
+        )
+    counts = [bins] * dimensions if isinstance(bins, int | np.integer) else list(bins)
+    if len(counts) != dimensions:
+        raise ValueError(f"action_bins has {len(counts)} entries but {space} has {dimensions} dimensions")
+    if any(isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1 for count in counts):
+        raise ValueError(f"action_bins must be positive integers, got {bins!r}")
+    if not space.is_bounded("both"):
+        raise ValueError(
+            f"{space} has infinite bounds, so there is nothing to divide into bins: wrap the env in "
+            "gymnasium.wrappers.RescaleAction or give the task action_texts as a mapping from phrase to env action"
+        )
+    lows, highs = space.low.ravel().astype(float), space.high.ravel().astype(float)
+    values = [
+        np.linspace(low, high, count) if count > 1 else np.array([(low + high) / 2])
+        for low, high, count in zip(lows, highs, counts, strict=True)
+    ]
+    if np.issubdtype(space.dtype, np.integer):
+        values = [np.unique(np.rint(column)) for column in values]
+    return [column.tolist() for column in values]

@@ -1,0 +1,186 @@
+"""The trainable model: base LM, tokenizer, LoRA and value head; which parameters train and what is saved."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import peft
+import torch as th
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from lmpolicy.prompt import PromptRenderer
+
+BUNDLED = Path(__file__).parent / "bundled"
+DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
+DEFAULT_LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
+FROZEN = "frozen"
+
+
+class Backbone(nn.Module):
+    """A causal LM with its tokenizer, adapters and value head.
+
+    :param model: hub id or local folder; ``None`` for the bundled LM.
+    :param revision: branch, tag or commit of a hub model.
+    :param dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"`` (that of the checkpoint).
+    :param lora: arguments of :class:`peft.LoraConfig`; ``None`` trains every weight; ``"frozen"`` trains none but the
+        value head.
+    :param value_head: hidden layer sizes of the value head.
+    :param value_gradient: whether the value loss also trains the LM.
+    :param trust_remote_code: whether code from the hub may run.
+    :raises OSError: if the model cannot be found; the message says how to name another place.
+    """
+
+    base_fingerprint: th.Tensor
+
+    def __init__(
+        self,
+        model: str | None,
+        revision: str | None,
+        dtype: str,
+        lora: dict[str, Any] | str | None,
+        value_head: Sequence[int],
+        value_gradient: bool,
+        trust_remote_code: bool,
+    ) -> None:
+        super().__init__()
+        self.name = model if model is not None else "the bundled LM"
+        path = str(BUNDLED) if model is None else model
+        options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        if revision is not None:
+            options["revision"] = revision
+        base, self.tokenizer = _load(path, options)
+        # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
+        self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
+        nn.Module.to(base, base.dtype if dtype == "auto" else DTYPES[dtype])
+        remove_dropout(base)
+        self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
+        hidden_size: int = base.config.get_text_config().hidden_size
+        self.lm = _adapt(base, lora)
+        self.renderer = PromptRenderer(self.tokenizer)
+        self.value_head = ValueHead(hidden_size, value_head)
+        self.value_gradient = value_gradient
+        trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
+        self.frozen = frozenset(
+            name
+            for name in self.state_dict()
+            if name not in trainable and not _same_as_trainable(self, name, trainable)
+        )
+
+    def values(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+        """Value of each prompt from the LM's final hidden states.
+
+        :param states: hidden states of the prompt tokens, ``(R, T, hidden)``.
+        :param mask: which of them belong to the prompt, bool ``(R, T)``.
+        :param last: column of the last prompt token, ``(R,)``.
+        :return: float32 ``(R,)``.
+        """
+        states = states.float()
+        return self.value_head(states if self.value_gradient else states.detach(), mask, last)
+
+
+class ValueHead(nn.Module):
+    """State value from the hidden states of a prompt: attention pooling beside the last token, then an MLP.
+
+    The last token alone has learnt to say what to answer, not what the situation is worth, and with the gradient
+    stopped at the LM it cannot learn it; pooling lets the critic look the numbers up where they were read.
+
+    :param hidden_size: width of the LM.
+    :param sizes: hidden layer sizes of the MLP.
+    :param heads: number of pooling queries.
+    """
+
+    def __init__(self, hidden_size: int, sizes: Sequence[int], heads: int = 4) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden_size, elementwise_affine=False)
+        self.scores = nn.Linear(hidden_size, heads)
+        self.contents = nn.Linear(hidden_size, hidden_size)
+        self.heads = heads
+        layers: list[nn.Module] = []
+        width = 2 * hidden_size
+        for size in sizes:
+            layers += [nn.Linear(width, size), nn.Tanh()]
+            width = size
+        last = nn.Linear(width, 1)
+        nn.init.zeros_(last.weight)  # the first advantages are then plain returns, not noise of the initialisation
+        nn.init.zeros_(last.bias)
+        self.mlp = nn.Sequential(*layers, last)
+
+    def forward(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+        """Pool and regress; see :meth:`Backbone.values` for shapes."""
+        states = self.norm(states)
+        scores = self.scores(states).masked_fill(~mask[..., None], -math.inf)  # (R, T, heads)
+        contents = self.contents(states).unflatten(-1, (self.heads, -1))  # (R, T, heads, hidden / heads)
+        pooled = th.einsum("rth,rthd->rhd", scores.softmax(dim=1), contents).flatten(1)  # (R, hidden)
+        final = states[th.arange(len(states), device=states.device), last]
+        return self.mlp(th.cat([final, pooled], dim=-1)).squeeze(-1)
+
+
+def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+    except OSError as error:
+        raise OSError(
+            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with config, "
+            "tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
+            '{"policy_kwargs": {..., "model": "new place"}}).'
+        ) from error
+    return model, tokenizer
+
+
+def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Module:
+    if lora is None:
+        return base.requires_grad_(True)
+    base.requires_grad_(False)
+    if lora == FROZEN:
+        return base
+    assert isinstance(lora, dict)
+    # A copy of the settings: peft writes the target modules it found into its config.
+    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+    return peft.get_peft_model(base, config)
+
+
+def _same_as_trainable(module: nn.Module, name: str, trainable: set[str]) -> bool:
+    """Whether a state-dict entry is a second name of a trainable parameter, as tied embeddings have."""
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    return name in tensors and any(tensors[name] is tensors[other] for other in trainable)
+
+
+def remove_dropout(model: nn.Module) -> None:
+    """Set every dropout to 0: the rollout runs in eval mode, the update in train mode, and both must agree.
+
+    :param model: a Transformers model; its config is changed, too, since some attention code reads it there.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+        config = getattr(module, "config", None)
+        for name, value in list(vars(config).items()) if config is not None else []:
+            if ("dropout" in name or "pdrop" in name) and isinstance(value, float):
+                setattr(config, name, 0.0)
+
+
+def fingerprint(model: nn.Module) -> th.Tensor:
+    """Digest of a model's weights: names, shapes, the sum of each tensor's bits, and a sample of its values.
+
+    Reads every weight once, at memory speed, so that billions of parameters take seconds.
+
+    :param model: the base model as loaded.
+    :return: uint8 ``(16,)``.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().cpu().contiguous().flatten()
+        bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
+        sample = bits[:: max(1, len(bits) // 64)].tolist()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())
+    return th.tensor(list(digest.digest()[:16]), dtype=th.uint8)

@@ -1,0 +1,172 @@
+"""What the bundled LM is trained on: text of random play in the bundled tasks, in several phrasings.
+
+Every action in it is drawn uniformly from the legal phrases, so no good play is in the data: what there is to learn is
+the words, the numbers, and what follows from an action.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lmpolicy.task import GenericTask
+from lmpolicy.wrapper import TextObservationWrapper
+
+WEIGHTS = {
+    "CartPole-v1": 5,
+    "Acrobot-v1": 3,
+    "MountainCar-v0": 2,
+    "Pendulum-v1": 3,
+    "Blackjack-v1": 1,
+    "FrozenLake-v1": 1,
+    "FrozenLake8x8-v1": 1,
+    "CliffWalking-v1": 1,
+    "Taxi-v4": 2,
+}
+"""How many of 19 documents come from each env: more where there are more numbers to learn."""
+
+GENERIC_SHARE = 0.1
+"""Share of documents in the generic words, which an env without a task of its own is put into."""
+
+NUMBERS_SHARE = 0.05
+"""Share of documents that compare numbers."""
+
+SCATTER_SHARE = 0.6
+"""Share of episodes that begin in a random state instead of the env's own start."""
+
+SYSTEM_SHARE = 0.4
+"""Share of documents that begin with the system prompt: it is long and always the same."""
+
+MAX_TURNS = 7
+
+WORDINGS: tuple[tuple[str, ...], ...] = (
+    ("leans", "is tilted", "tips"),
+    ("turns", "rotates", "swings"),
+    ("rolls", "moves", "drives"),
+    ("The cart", "The wagon", "The trolley"),
+    ("Cart is", "Wagon is", "Trolley stands"),
+    ("Pole", "Rod", "Stick"),
+    ("degrees", "deg"),
+    ("per second", "each second", "a second"),
+    ("You are at", "You stand on", "Your place is"),
+    ("wall", "barrier"),
+    ("Goal", "Target"),
+    ("Passenger", "Customer"),
+    ("Destination", "Drop-off"),
+    ("Your total is", "Your cards sum to", "You hold"),
+    ("The dealer shows", "The dealer has"),
+    ("Possible actions", "You can choose from", "Options"),
+    ("push", "shove", "press"),
+    ("move", "go", "step"),
+)
+"""Words and what may stand in their place. A document keeps one choice throughout; most keep the first."""
+
+REWORD_PROBABILITY = 0.25
+
+
+def documents(seed: int) -> Iterator[str]:
+    """Yield documents without end: chats in the bundled LM's own template.
+
+    :param seed: the same seed gives the same documents.
+    """
+    rng = np.random.default_rng(seed)
+    names = list(WEIGHTS)
+    weights = np.array([WEIGHTS[name] for name in names], dtype=float)
+    worded = {name: TextObservationWrapper(gym.make(name).unwrapped) for name in names}
+    # Bare states are where an env has nothing but numbers: the words of its task are then the generic ones.
+    generic = {name: TextObservationWrapper(_bare(name), GenericTask(), action_bins=_bins(name)) for name in names}
+    while True:
+        kind = rng.random()
+        if kind < NUMBERS_SHARE:
+            yield number_document(rng)
+            continue
+        envs = generic if kind < NUMBERS_SHARE + GENERIC_SHARE else worded
+        yield play_document(envs[names[rng.choice(len(names), p=weights / weights.sum())]], rng)
+
+
+def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
+    """A few turns of uniformly random play.
+
+    :param env: a wrapped env without history.
+    :param rng: source of all chance.
+    """
+    env.reset(seed=int(rng.integers(2**31)))
+    if rng.random() < SCATTER_SHARE and scatter(env.unwrapped, rng):
+        env.step(int(rng.integers(len(env.prompt.actions))))
+    messages = env.prompt.messages
+    parts = [f"<|system|>{messages[0][1]}"] if rng.random() < SYSTEM_SHARE else []
+    parts.append(f"<|user|>{messages[-1][1]}")
+    for _ in range(int(rng.integers(1, MAX_TURNS + 1))):
+        index = int(rng.integers(len(env.prompt.actions)))
+        parts.append(f"<|assistant|>{env.prompt.actions[index]}")
+        _, _, terminated, _, _ = env.step(index)
+        parts.append(f"<|user|>{env.prompt.messages[-1][1]}")
+        if terminated:
+            parts.append(" The episode is over.")
+            break
+    return reword("".join(parts), rng) + "<|end|>"
+
+
+def number_document(rng: np.random.Generator) -> str:
+    """Questions about the order of numbers, with their answers.
+
+    :param rng: source of all chance.
+    """
+    parts = []
+    for _ in range(int(rng.integers(2, 8))):
+        digits = int(rng.integers(0, 3))
+        scale = 10.0 ** int(rng.integers(0, 4 - digits))
+        a, b = (round(float(number), digits) for number in rng.uniform(0, scale, size=2))
+        texts = [f"{number:.{digits}f}" for number in (a, b)]
+        word = "equal to" if a == b else "less than" if a < b else "more than"
+        parts.append(f"<|user|>Compare {texts[0]} and {texts[1]}.<|assistant|>{texts[0]} is {word} {texts[1]}.")
+    return "".join(parts) + "<|end|>"
+
+
+def reword(text: str, rng: np.random.Generator) -> str:
+    """Say some things in other words.
+
+    :param text: a document.
+    :param rng: source of all chance.
+    """
+    for first, *others in WORDINGS:
+        draw, choice = rng.random(), int(rng.integers(len(others)))
+        if draw < REWORD_PROBABILITY and first in text:
+            text = re.sub(rf"\b{re.escape(first)}\b", others[choice], text)
+    return text
+
+
+def scatter(env: Any, rng: np.random.Generator) -> bool:
+    """Put an env into a random state, so that random play is seen from everywhere, not only near the start.
+
+    :param env: an unwrapped env, after its reset.
+    :param rng: source of all chance.
+    :return: whether this env's state can be set.
+    """
+    name = env.spec.id.partition("-")[0]
+    if name == "CartPole":
+        env.state = rng.uniform([-2.4, -2.5, -0.21, -3.0], [2.4, 2.5, 0.21, 3.0])
+    elif name == "Acrobot":
+        env.state = rng.uniform([-np.pi, -np.pi, -6, -8], [np.pi, np.pi, 6, 8])
+    elif name == "MountainCar":
+        env.state = rng.uniform([-1.2, -0.07], [0.5, 0.07])
+    elif name == "Pendulum":
+        env.state = rng.uniform([-np.pi, -8], [np.pi, 8])
+    elif name in ("FrozenLake", "FrozenLake8x8", "CliffWalking", "Taxi"):
+        states = [s for s, row in env.P.items() if not all(done for _, _, _, done in sum(row.values(), []))]
+        env.s = int(rng.choice(states))
+    else:
+        return False
+    return True
+
+
+def _bare(name: str) -> gym.Env:
+    return gym.make(name).unwrapped
+
+
+def _bins(name: str) -> int | None:
+    return 3 if name == "Pendulum-v1" else None

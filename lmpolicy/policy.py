@@ -1,0 +1,271 @@
+"""LMActorCriticPolicy: a language model behind the surface that Stable-Baselines3 calls on a policy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+
+from lmpolicy.backbone import DEFAULT_LORA, DTYPES, FROZEN, Backbone
+from lmpolicy.scoring import NORMALIZATIONS, ScoringEngine
+from lmpolicy.text_space import TextSpace
+
+
+class LMActorCriticPolicy(ActorCriticPolicy):
+    """A causal LM as actor and critic: softmax over the scores of the legal phrases, value head on its hidden states.
+
+    Works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. Everything after
+    ``lr_schedule`` is a ``policy_kwargs`` entry; all are JSON-able, so that a checkpoint can name its base model.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> import gymnasium as gym
+        >>> from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+        >>> env = TextObservationWrapper(gym.make("CartPole-v1"))
+        >>> model = PPO(LMActorCriticPolicy, env, policy_kwargs=dict(lora=dict(r=8)))
+
+    :param observation_space: the :class:`TextSpace` of a :class:`TextObservationWrapper`.
+    :param action_space: ``Discrete(K)``; index i is the i-th legal phrase of an observation.
+    :param lr_schedule: learning rate as a function of the remaining progress.
+    :param use_sde: must be False; SB3 passes it.
+    :param model: hub id or local folder of a causal LM; ``None``: the bundled one.
+    :param revision: branch, tag or commit of a hub model.
+    :param dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: as the checkpoint has it.
+    :param lora: arguments of :class:`peft.LoraConfig`; ``None``: full fine-tuning; ``"frozen"``: only the value head
+        learns. Default: rank 16 on all linear layers.
+    :param score_normalization: ``"sum"`` of a phrase's token log-probabilities (default: an exact probability), or its
+        mean per ``"token"`` or per ``"word"`` (so that long phrases are not unlikely for being long).
+    :param temperature: divides the scores; above 0.
+    :param value_head: hidden layer sizes of the value head.
+    :param value_gradient: whether the value loss trains the LM, too. Off by default: it drowns the policy gradient.
+    :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
+    :param micro_batch_size: at most this many distinct prompts at once in the update, by checkpointing: the same
+        gradients, less memory, one more forward. ``None``: all at once.
+    :param trust_remote_code: let a hub model bring its own code.
+    :param optimizer_class: as in SB3.
+    :param optimizer_kwargs: as in SB3.
+    :raises TypeError: for a misspelt key, or an observation space that holds no text.
+    :raises ValueError: for a value out of range.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        lr_schedule: Schedule,
+        use_sde: bool = False,
+        *,
+        model: str | None = None,
+        revision: str | None = None,
+        dtype: str = "auto",
+        lora: Mapping[str, Any] | str | None = DEFAULT_LORA,
+        score_normalization: str = "sum",
+        temperature: float = 1.0,
+        value_head: Sequence[int] = (64,),
+        value_gradient: bool = False,
+        critic_lr_factor: float = 1.0,
+        micro_batch_size: int | None = None,
+        trust_remote_code: bool = False,
+        optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        _check_spaces(observation_space, action_space)
+        if use_sde:
+            raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
+        self._settings: dict[str, Any] = {
+            "model": model,
+            "revision": revision,
+            "dtype": dtype,
+            "lora": dict(lora) if isinstance(lora, Mapping) else lora,
+            "score_normalization": score_normalization,
+            "temperature": temperature,
+            "value_head": tuple(value_head),
+            "value_gradient": value_gradient,
+            "critic_lr_factor": critic_lr_factor,
+            "micro_batch_size": micro_batch_size,
+            "trust_remote_code": trust_remote_code,
+        }
+        _check_settings(**self._settings)
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
+        )
+
+    def _build(self, lr_schedule: Schedule) -> None:
+        """Build backbone, engine and optimizer; SB3's own layers are never made."""
+        settings = copy.deepcopy(self._settings)
+        keys = ("model", "revision", "dtype", "lora", "value_head", "value_gradient", "trust_remote_code")
+        self.backbone = Backbone(**{key: settings[key] for key in keys})
+        assert isinstance(self.action_space, spaces.Discrete)
+        self.engine = ScoringEngine(
+            self.backbone,
+            int(self.action_space.n),
+            settings["score_normalization"],
+            settings["temperature"],
+            settings["micro_batch_size"],
+        )
+        critic = list(self.backbone.value_head.parameters())
+        actor = [p for p in self.backbone.lm.parameters() if p.requires_grad]
+        groups = [{"params": critic, "lr_factor": settings["critic_lr_factor"]}]
+        if actor:
+            groups.insert(0, {"params": actor, "lr_factor": 1.0})
+        self.optimizer = self.optimizer_class(groups, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
+        # SB3 writes one rate into every group before each update, so the factor comes in at the step itself.
+        self.optimizer.register_step_pre_hook(_scale_rates)
+        self.optimizer.register_step_post_hook(_restore_rates)
+
+    def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """Choose an action for each observation.
+
+        :param obs: uint8 ``(B, max_bytes)``.
+        :param deterministic: take the most likely phrase instead of sampling.
+        :return: actions int64 ``(B,)``, values float32 ``(B, 1)``, log-probabilities float32 ``(B,)``.
+        """
+        distribution, values = self._distribution(obs)
+        actions = distribution.get_actions(deterministic=deterministic)
+        return actions, values, distribution.log_prob(actions)
+
+    def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
+        """Value, log-probability and entropy of given actions, with gradients.
+
+        :param obs: uint8 ``(B, max_bytes)``.
+        :param actions: ``(B,)``, any numeric dtype.
+        :return: values ``(B, 1)``, log-probabilities ``(B,)``, entropies in nats ``(B,)``; all float32.
+        """
+        assert isinstance(obs, th.Tensor)
+        distribution, values = self._distribution(obs)
+        return values, distribution.log_prob(actions.long().flatten()), distribution.entropy()
+
+    def predict_values(self, obs: PyTorchObs) -> th.Tensor:
+        """State values.
+
+        :param obs: uint8 ``(B, max_bytes)``.
+        :return: float32 ``(B, 1)``.
+        """
+        assert isinstance(obs, th.Tensor)
+        return self._distribution(obs)[1]
+
+    def get_distribution(self, obs: PyTorchObs) -> Distribution:
+        """The distribution over phrases; illegal indices have probability 0.
+
+        :param obs: uint8 ``(B, max_bytes)``.
+        """
+        assert isinstance(obs, th.Tensor)
+        return self._distribution(obs)[0]
+
+    def extract_features(self, obs: PyTorchObs, features_extractor: Any = None) -> th.Tensor:
+        """Not there: an LM reads text, it has no feature extractor.
+
+        :raises NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "LMActorCriticPolicy has no features extractor; use get_distribution(obs), predict_values(obs) or "
+            "evaluate_actions(obs, actions)"
+        )
+
+    def _distribution(self, obs: th.Tensor) -> tuple[CategoricalDistribution, th.Tensor]:
+        scores, values = self.engine(obs)  # (B, K), (B,)
+        distribution = CategoricalDistribution(scores.shape[1])
+        return distribution.proba_distribution(action_logits=scores), values[:, None]
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "lr_schedule": self._dummy_schedule,  # as SB3 does: load() is for a policy without its learner
+            "optimizer_class": self.optimizer_class,
+            "optimizer_kwargs": self.optimizer_kwargs,
+            **copy.deepcopy(self._settings),
+        }
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """What a checkpoint holds: trainable weights and the fingerprint of the base, never a base weight."""
+        state = super().state_dict(*args, **kwargs)
+        frozen = self.backbone.frozen
+        kept = {name: value for name, value in state.items() if name.removeprefix("backbone.") not in frozen}
+        return {**kept, "base_fingerprint": self.backbone.base_fingerprint}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load what :meth:`state_dict` returned.
+
+        :param state_dict: from a policy on the same base model.
+        :param strict: as in torch; base weights are never expected.
+        :param assign: as in torch.
+        :raises ValueError: if the base model is another one than the weights were trained on.
+        """
+        state = dict(state_dict)
+        mine, saved = self.backbone.base_fingerprint, state.pop("base_fingerprint", None)
+        if saved is None or not th.equal(saved.to(mine.device), mine):
+            raise ValueError(
+                f"this checkpoint was trained on another base model than {self.backbone.name!r} as it is here now. Its "
+                "adapter means nothing on other weights: restore the model or pin its revision, or name the right one "
+                'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was trained on"}})'
+            )
+        base = {
+            name: value
+            for name, value in super().state_dict().items()
+            if name.removeprefix("backbone.") in self.backbone.frozen
+        }
+        return super().load_state_dict({**base, **state}, strict=strict, assign=assign)
+
+
+def _scale_rates(optimizer: th.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    for group in optimizer.param_groups:
+        group["scheduled_lr"] = group["lr"]
+        group["lr"] *= group["lr_factor"]
+
+
+def _restore_rates(optimizer: th.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["scheduled_lr"]
+
+
+def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    if not isinstance(observation_space, TextSpace):
+        raise TypeError(
+            f"LMActorCriticPolicy reads text, got observations of {observation_space}: wrap the env in "
+            "TextObservationWrapper. (VecFrameStack loses the text; use TextObservationWrapper(env, history=k).)"
+        )
+    if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
+        raise TypeError(
+            f"LMActorCriticPolicy chooses among phrases, hence Discrete(n), got {action_space}: wrap the env in "
+            "TextObservationWrapper"
+        )
+
+
+def _check_settings(
+    dtype: str,
+    lora: Any,
+    score_normalization: str,
+    temperature: float,
+    value_head: tuple[int, ...],
+    critic_lr_factor: float,
+    micro_batch_size: int | None,
+    **_: Any,
+) -> None:
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {dtype!r}')
+    if lora is not None and lora != FROZEN and not isinstance(lora, dict):
+        raise ValueError(
+            f'lora must be a dict of peft.LoraConfig arguments, None (full fine-tuning) or "{FROZEN}" (only the value '
+            f"head learns), got {lora!r}"
+        )
+    if score_normalization not in NORMALIZATIONS:
+        raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {score_normalization!r}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature!r}; for greedy play use deterministic=True")
+    if any(not isinstance(size, int) or size < 1 for size in value_head):
+        raise ValueError(f"value_head must be positive layer sizes, got {value_head!r}")
+    if not critic_lr_factor > 0:
+        raise ValueError(f"critic_lr_factor must be above 0, got {critic_lr_factor!r}")
+    if micro_batch_size is not None and (not isinstance(micro_batch_size, int) or micro_batch_size < 1):
+        raise ValueError(f"micro_batch_size must be a positive integer or None, got {micro_batch_size!r}")
