@@ -2,9 +2,11 @@
 
 Environment: ``CartPole-v0`` and ``CartPole-v1``. A pole is hinged on a cart that moves along a track.
 
-Observation text: where the cart is (metres right or left of the centre) and how fast it rolls (metres per second, and
-which way); how far the pole leans (degrees, and to which side) and how fast it turns (degrees per second, and which
-way). Each direction is a word, each number a magnitude, so that no minus sign has to be read.
+Observation text: how far the pole leans (degrees, and to which side) and how fast it turns (degrees per step, and which
+way); where the cart is (metres right or left of the centre) and how fast it rolls (centimetres per step, and which
+way). Each direction is a word, each number a magnitude, so that no minus sign has to be read. A step is 0.02 s: speeds
+per step add to what they change. One decimal is all that balancing takes: a linear controller that reads the rounded
+numbers stands for all 500 steps.
 
 Action phrases: ``push left`` (0), ``push right`` (1).
 
@@ -18,7 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from lmpolicy.envs._words import side
 from lmpolicy.task import TextTask
+
+STEP = 0.02
+"""Seconds per step (``tau`` in Gymnasium's CartPole)."""
 
 
 class CartPole(TextTask):
@@ -35,13 +41,9 @@ class CartPole(TextTask):
 
         :param observation: cart position (m), cart velocity (m/s), pole angle (rad), pole angular velocity (rad/s).
         """
-        position, velocity = float(observation[0]), float(observation[1])
-        angle, turn = np.degrees(observation[2]), np.degrees(observation[3])
+        position, velocity = float(observation[0]), 100 * STEP * float(observation[1])
+        angle, turn = np.degrees(observation[2]), STEP * np.degrees(observation[3])
         return (
-            f"Pole leans {_side(angle)} {abs(angle):.1f} degrees, turns {_side(turn)} {abs(turn):.0f} per second. "
-            f"Cart is {_side(position)} {abs(position):.2f} m, rolls {_side(velocity)} {abs(velocity):.2f} per second."
+            f"Pole leans {side(angle)} {abs(angle):.1f} degrees, turns {side(turn)} {abs(turn):.1f} per step. "
+            f"Cart is {side(position)} {abs(position):.1f} m, rolls {side(velocity)} {abs(velocity):.1f} cm per step."
         )
-
-
-def _side(number: float) -> str:
-    return "left" if number < 0 else "right"

@@ -17,8 +17,6 @@ from lmpolicy.task import TextTask
 MAX_ACTIONS = 64
 """Largest product action set that is enumerated unless the user asks for more: each phrase costs tokens every step."""
 
-FINITE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-
 
 class ActionPhrases:
     """The action phrases of one env and the env actions they stand for.
@@ -26,7 +24,8 @@ class ActionPhrases:
     :param task: its ``action_texts`` are the phrases; a bound task.
     :param space: the env's own action space.
     :param bins: see :func:`enumerate_actions`.
-    :param max_actions: largest number of phrases in a prompt; ``None``: the task's, else the default.
+    :param max_actions: largest number of phrases in a prompt. ``None``: the task's; else :data:`MAX_ACTIONS` for
+        products of several dimensions, and no limit for Discrete.
     :raises TypeError: if the actions cannot be listed.
     :raises ValueError: if they are too many, or do not match the phrases.
     """
@@ -39,14 +38,15 @@ class ActionPhrases:
         max_actions: int | None = None,
     ) -> None:
         self.task, self.space = task, space
-        self.per_state = callable(task.action_texts)
-        self._actions = self._listed(bins, max_actions)
+        limit = task.max_actions if max_actions is None else max_actions
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
+        self._actions = self._listed(bins, limit)
         self.fixed: dict[str, Any] | None = None
-        if self.per_state:
-            self.width = self._width(max_actions)
+        if callable(task.action_texts):
+            self.width = self._width(limit)
         else:
-            self.fixed = self._pair(task.action_texts)
-            check_phrases(tuple(self.fixed))
+            self.fixed = self._fixed(limit)
             self.width = len(self.fixed)
 
     def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
@@ -67,39 +67,63 @@ class ActionPhrases:
             )
         return legal
 
-    def _listed(self, bins: int | Sequence[int] | None, max_actions: int | None) -> list[Any] | None:
+    def _listed(self, bins: int | Sequence[int] | None, limit: int | None) -> Sequence[Any] | None:
         """The env's own actions, or None where phrases need not follow their order."""
-        if isinstance(self.task.action_texts, Mapping):
+        texts = self.task.action_texts
+        if isinstance(texts, Mapping):
+            if bins is not None:
+                raise ValueError(
+                    f"action_bins has no effect: {type(self.task).__name__} itself maps phrases to actions. For bins, "
+                    "pass task=GenericTask()"
+                )
             return None
-        if isinstance(self.space, spaces.Text) and self.task.action_texts is not None:
+        if isinstance(self.space, spaces.Text) and texts is not None:
             return None
-        if self.per_state:
+        if callable(texts):
             # Width and env action set are different things here: the limit is on what a state offers. What cannot be
             # listed must come as a mapping, which _pair sees to.
             try:
                 return enumerate_actions(self.space, bins)
             except (TypeError, ValueError):
+                if bins is not None:
+                    raise
                 return None
-        return enumerate_actions(self.space, bins, MAX_ACTIONS if max_actions is None else max_actions)
+        return enumerate_actions(self.space, bins, MAX_ACTIONS if limit is None else limit)
 
-    def _width(self, max_actions: int | None) -> int:
+    def _width(self, limit: int | None) -> int:
         """n of the ``Discrete(n)`` action space where phrases change from state to state."""
-        width = max_actions if max_actions is not None else self.task.max_actions
-        if width is None and self._actions is not None:
-            width = len(self._actions)
-        if width is None or width < 1:
+        if limit is not None:
+            return limit
+        if self._actions is None:
             raise ValueError(
                 f"{type(self.task).__name__}.action_texts is a method and {self.space} has no short list of actions: "
                 "set max_actions, the largest number of phrases it ever returns, on the task or the wrapper"
             )
-        return int(width)
+        return len(self._actions)
+
+    def _fixed(self, limit: int | None) -> dict[str, Any]:
+        """The phrases of an env that offers the same in every state."""
+        texts = self.task.action_texts
+        if texts is None and self._actions is not None:
+            _check_size(self.space, len(self._actions), limit)
+            texts = {generic_phrase(self.space, action): action for action in self._actions}
+        fixed = self._pair(texts)
+        _check_size(self.space, len(fixed), limit)
+        check_phrases(tuple(fixed))  # also that there is one: only a state may have none
+        for phrase, action in fixed.items():
+            if not _is_action(self.space, action):
+                raise ValueError(
+                    f"action_texts of {type(self.task).__name__} maps {phrase!r} to {action!r}, which is no action of "
+                    f"the env: {self.space}"
+                )
+        return fixed
 
     def _pair(self, texts: Any) -> dict[str, Any]:
         """Each phrase with the env action it stands for."""
         if isinstance(texts, Mapping):
+            if texts:
+                check_phrases(tuple(texts))
             return dict(texts)
-        if texts is None and self._actions is not None:
-            return {generic_phrase(self.space, action): action for action in self._actions}
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise TypeError(
                 f"action_texts must be a sequence of phrases or a mapping from phrase to env action, got {texts!r}"
@@ -119,12 +143,12 @@ class ActionPhrases:
 
 def enumerate_actions(
     space: spaces.Space, bins: int | Sequence[int] | None = None, limit: int = MAX_ACTIONS
-) -> list[Any]:
+) -> Sequence[Any]:
     """List every action of a finite action space, in a fixed order (last dimension fastest).
 
     :param space: Discrete, MultiDiscrete, MultiBinary, or Box with ``bins``.
     :param bins: for Box only: number of evenly spaced values per dimension, both bounds included; one int for all
-        dimensions or one per dimension. With one bin, the middle of the range.
+        dimensions or one per dimension. With one bin, the middle of the range. Fewer where a range has fewer.
     :param limit: largest length of a product (MultiDiscrete, MultiBinary, Box).
     :raises TypeError: for any other space.
     :raises ValueError: if the product is larger than ``limit``, or a Box has no bins or infinite bounds.
@@ -132,11 +156,11 @@ def enumerate_actions(
     if bins is not None and not isinstance(space, spaces.Box):
         raise ValueError(f"action_bins is for Box action spaces, this env has {space}")
     if isinstance(space, spaces.Discrete):
-        return [int(space.start) + index for index in range(int(space.n))]
+        return range(int(space.start), int(space.start + space.n))
     if isinstance(space, spaces.MultiDiscrete):
         starts, counts = space.start.ravel(), space.nvec.ravel()
-        values: list[list[Any]] = [
-            list(range(int(start), int(start + n))) for start, n in zip(starts, counts, strict=True)
+        values: list[Sequence[Any]] = [
+            range(int(start), int(start + n)) for start, n in zip(starts, counts, strict=True)
         ]
     elif isinstance(space, spaces.MultiBinary):
         values = [[0, 1]] * math.prod(space.shape)
@@ -148,12 +172,7 @@ def enumerate_actions(
             "action_bins) Box actions, or give the task action_texts as a mapping from phrase to env action"
         )
     size = math.prod(len(column) for column in values)
-    if size > limit:
-        raise ValueError(
-            f"{space} makes {size} actions, more than max_actions={limit}: pass max_actions={size} if you can pay for "
-            "that many phrases in every step, choose fewer action_bins, or give the task action_texts as a mapping "
-            "from a few phrases to env actions"
-        )
+    _check_size(space, size, limit)
     return [np.array(combo, dtype=space.dtype).reshape(space.shape) for combo in itertools.product(*values)]
 
 
@@ -167,7 +186,25 @@ def generic_phrase(space: spaces.Space, action: Any) -> str:
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"
 
 
-def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[list[float]]:
+def _check_size(space: spaces.Space, size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise ValueError(
+            f"{space} makes {size} actions, more than max_actions={limit}: pass max_actions={size} if you can pay for "
+            "that many phrases in every step, choose fewer action_bins, or give the task action_texts as a mapping "
+            "from a few phrases to env actions"
+        )
+
+
+def _is_action(space: spaces.Space, action: Any) -> bool:
+    """Whether the env can take it, as far as its space tells: others than these are often declared sloppily."""
+    if isinstance(space, spaces.Box):
+        action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
+    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return True
+    return space.contains(action)
+
+
+def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[Sequence[float]]:
     """Evenly spaced values of each dimension of a Box."""
     dimensions = math.prod(space.shape)
     if bins is None:
@@ -175,7 +212,7 @@ def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[lis
             f"{space} is continuous: pass action_bins, the number of values to choose from in each dimension (e.g. "
             "action_bins=3 for low, middle, high), or give the task action_texts as a mapping from phrase to action"
         )
-    counts = [bins] * dimensions if isinstance(bins, int | np.integer) else list(bins)
+    counts: list[Any] = [bins] * dimensions if np.ndim(bins) == 0 else list(bins)  # type: ignore[arg-type]
     if len(counts) != dimensions:
         raise ValueError(f"action_bins has {len(counts)} entries but {space} has {dimensions} dimensions")
     if any(isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1 for count in counts):
@@ -183,13 +220,16 @@ def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[lis
     if not space.is_bounded("both"):
         raise ValueError(
             f"{space} has infinite bounds, so there is nothing to divide into bins: wrap the env in "
-            "gymnasium.wrappers.RescaleAction or give the task action_texts as a mapping from phrase to env action"
+            "gymnasium.wrappers.TransformAction with a bounded action space, or give the task action_texts as a "
+            "mapping from phrase to env action"
         )
-    lows, highs = space.low.ravel().astype(float), space.high.ravel().astype(float)
+    bounds = list(zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True))
     values = [
-        np.linspace(low, high, count) if count > 1 else np.array([(low + high) / 2])
-        for low, high, count in zip(lows, highs, counts, strict=True)
+        np.linspace(float(low), float(high), count).tolist() if count > 1 else [(low + high) / 2]
+        for (low, high), count in zip(bounds, counts, strict=True)
     ]
-    if np.issubdtype(space.dtype, np.integer):
-        values = [np.unique(np.rint(column)) for column in values]
-    return [column.tolist() for column in values]
+    if space.dtype.kind in "biu":
+        # The bounds again, because a float holds large integers only nearly.
+        columns = zip(values, bounds, strict=True)
+        values = [[min(max(round(v), int(low)), int(high)) for v in column] for column, (low, high) in columns]
+    return [sorted(set(column)) for column in values]

@@ -32,7 +32,7 @@ class Backbone(nn.Module):
     :param value_head: hidden layer sizes of the value head.
     :param value_gradient: whether the value loss also trains the LM.
     :param trust_remote_code: whether code from the hub may run.
-    :raises OSError: if the model cannot be found; the message says how to name another place.
+    :raises OSError: if the model cannot be found or read; the message says how to name another place.
     """
 
     base_fingerprint: th.Tensor
@@ -56,7 +56,9 @@ class Backbone(nn.Module):
         base, self.tokenizer = _load(path, options)
         # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
-        nn.Module.to(base, base.dtype if dtype == "auto" else DTYPES[dtype])
+        if dtype != "auto":
+            for parameter in base.parameters():  # and no buffer: rotary frequencies are float32 in every model
+                parameter.data = parameter.data.to(DTYPES[dtype])
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         hidden_size: int = base.config.get_text_config().hidden_size
@@ -64,13 +66,10 @@ class Backbone(nn.Module):
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(hidden_size, value_head)
         self.value_gradient = value_gradient
-        trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
+        trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
-        self.frozen = frozenset(
-            name
-            for name in self.state_dict()
-            if name not in trainable and not _same_as_trainable(self, name, trainable)
-        )
+        self.frozen = frozenset(self.state_dict()) - trainable
 
     def values(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Value of each prompt from the LM's final hidden states.
@@ -125,10 +124,10 @@ def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
-    except OSError as error:
+    except Exception as error:  # OSError, ValueError, SafetensorError; a bare Exception for a broken tokenizer file
         raise OSError(
-            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with config, "
-            "tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
+            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
+            "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
             '{"policy_kwargs": {..., "model": "new place"}}).'
         ) from error
     return model, tokenizer
@@ -144,12 +143,6 @@ def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Modul
     # A copy of the settings: peft writes the target modules it found into its config.
     config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
     return peft.get_peft_model(base, config)
-
-
-def _same_as_trainable(module: nn.Module, name: str, trainable: set[str]) -> bool:
-    """Whether a state-dict entry is a second name of a trainable parameter, as tied embeddings have."""
-    tensors = dict(module.named_parameters(remove_duplicate=False))
-    return name in tensors and any(tensors[name] is tensors[other] for other in trainable)
 
 
 def remove_dropout(model: nn.Module) -> None:

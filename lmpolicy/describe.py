@@ -8,23 +8,34 @@ environment's own documentation.
 
 from __future__ import annotations
 
-import math
-import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import singledispatch
-from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-WHOLE_TEXT: Final = 0
-LINE: Final = 1
-CLAUSE: Final = 2
+from lmpolicy.space_parts import (
+    DEFAULT_MAX_NUMBERS,
+    Budget,
+    array_shape,
+    check_max_numbers,
+    count_numbers,
+    parts_of,
+    too_many_numbers,
+    unknown_space,
+)
+from lmpolicy.spelling import CLAUSE, LINE, WHOLE_TEXT, format_number, text_words
 
-# Enough for all of Gymnasium's classic control and toy text environments, and for no image.
-DEFAULT_MAX_NUMBERS: Final = 64
+__all__ = [
+    "DEFAULT_MAX_NUMBERS",
+    "check_max_numbers",
+    "count_numbers",
+    "describe_space",
+    "describe_value",
+    "format_number",
+]
 
 # A bound beyond this means "none", as with the float32 limits that environments write instead of infinity.
 _NO_BOUND = 1e15
@@ -54,8 +65,8 @@ def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_
     """
     count = count_numbers(space)
     if count is not None and count > max_numbers:
-        raise _too_many_numbers(space, str(count), max_numbers)
-    return _words(space, value, WHOLE_TEXT, _Budget(space, max_numbers))
+        raise too_many_numbers(space, str(count), max_numbers)
+    return _words(space, value, WHOLE_TEXT, Budget(space, max_numbers))
 
 
 def describe_space(space: Space[Any]) -> str:
@@ -90,160 +101,16 @@ def describe_space(space: Space[Any]) -> str:
             head = "one of several options"
         case _:
             head = "several parts"
-    parts = [f"{label}: {describe_space(part)}" for label, part in _parts(space).items()]
+    parts = [f"{label}: {describe_space(part)}" for label, part in parts_of(space).items()]
     return f"{head} ({'; '.join(parts)})" if parts else "empty"
-
-
-def format_number(number: Any) -> str:
-    """Write a number with as few tokens as it takes: integers exactly, others with three significant digits.
-
-    The digits before the decimal point are all kept up to seven, which is what a float32 knows. Outside of
-    0.0001 to 10 million an exponent is shorter and as exact.
-
-    Example:
-        >>> [format_number(x) for x in (2**63, 1234.5678, -0.021349, 1e-12, float("-inf"))]
-        ['9223372036854775808', '1235', '-0.0213', '1e-12', '-infinity']
-
-    :param number: an integer, float or bool of Python or NumPy, or an array of shape ()
-    :return: the number; bools as ``"1"`` and ``"0"``, like the numbers of a ``MultiBinary``
-    :raises TypeError: not a real number
-    """
-    if isinstance(number, np.ndarray) and number.shape == ():
-        number = number[()]
-    if isinstance(number, (Integral, np.bool_)):
-        return str(int(number))
-    if not isinstance(number, Real):
-        raise TypeError(f"format_number requires a real number, got {type(number).__name__}: {number!r}")
-    if not isinstance(number, np.floating):
-        number = float(number)
-    if np.isnan(number):
-        return "nan"
-    if np.isinf(number):
-        return "infinity" if number > 0 else "-infinity"
-    if number == 0:
-        return "0"  # -0.0 as well
-    magnitude = abs(float(number))
-    if 1e-4 <= magnitude < 100:
-        return f"{float(number):.3g}"
-    if 100 <= magnitude < 1e7:
-        return f"{float(number):.0f}"
-    # NumPy's formatter, because Python's would turn a longdouble beyond 1.8e308 into infinity.
-    text = np.format_float_scientific(number, precision=2, unique=False, trim="-", exp_digits=1)
-    return text.replace("e+", "e").replace(".e", "e")  # for a longdouble it leaves "1.e+400"
-
-
-def count_numbers(space: Space[Any]) -> int | None:
-    """Count the numbers in a value of the space.
-
-    :param space: as for :func:`describe_value`
-    :return: the count, or None where it differs from value to value (``Sequence``, ``Graph``, some ``OneOf``)
-    :raises TypeError: a space that is none of Gymnasium's
-    """
-    shape = _array_shape(space)
-    if shape is not None:
-        return math.prod(shape)
-    counts = [count_numbers(part) for part in _parts(space).values()]
-    if isinstance(space, (spaces.Sequence, spaces.Graph)):
-        return None
-    if isinstance(space, spaces.OneOf):
-        return counts[0] if len(set(counts)) == 1 else None
-    return None if None in counts else sum(count or 0 for count in counts)
-
-
-def check_max_numbers(space: Space[Any], max_numbers: int = DEFAULT_MAX_NUMBERS) -> None:
-    """Raise at construction what :func:`describe_value` would raise at a value with too many numbers.
-
-    Where a space has no fixed count its parts are checked one by one, so an image is found also as the item
-    of a ``Sequence`` or as one alternative of a ``OneOf``.
-
-    :param space: as for :func:`describe_value`
-    :param max_numbers: as for :func:`describe_value`
-    :raises ValueError: the space, or a part of it, has more than ``max_numbers`` numbers
-    :raises TypeError: a space that is none of Gymnasium's
-    """
-    count = count_numbers(space)
-    if count is None:
-        for part in _parts(space).values():
-            check_max_numbers(part, max_numbers)
-    elif count > max_numbers:
-        raise _too_many_numbers(space, str(count), max_numbers)
-
-
-class _Budget:
-    """Counts the numbers written for one value, because not every space fixes their count."""
-
-    def __init__(self, space: Space[Any], max_numbers: int) -> None:
-        self.space, self.max_numbers, self.used = space, max_numbers, 0
-
-    def spend(self, count: int) -> None:
-        self.used += count
-        if self.used > self.max_numbers:
-            raise _too_many_numbers(self.space, f"at least {self.used}", self.max_numbers)
-
-
-def _too_many_numbers(space: Space[Any], count: str, max_numbers: int) -> ValueError:
-    path, largest = max(_arrays_of(space), key=lambda found: math.prod(found[1]), default=("", ()))
-    if _array_shape(space) is not None:
-        where = f"of shape {largest}"
-    elif math.prod(largest) == 1:
-        where = f"of a {type(space).__name__} space"
-    else:
-        where = f"of a {type(space).__name__} space, whose largest part ({path}) has shape {largest},"
-    return ValueError(
-        f"A value {where} has {count} numbers, too many to put into words one by one: the limit is "
-        f"max_numbers={max_numbers}. If a model shall read them all, raise the limit with "
-        "TextObservationWrapper(env, GenericTask(max_numbers=...)). Better: write a TextTask subclass with "
-        "its own format_observation that says in words what matters, such as what an image shows."
-    )
-
-
-def _array_shape(space: Space[Any]) -> tuple[int, ...] | None:
-    """The shape of a value that is one array or number; None for every other kind of space."""
-    numeric = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete))
-    return space.shape if numeric else None
-
-
-def _arrays_of(space: Space[Any], path: str = "") -> Iterable[tuple[str, tuple[int, ...]]]:
-    shape = _array_shape(space)
-    if shape is not None:
-        yield path, shape
-        return
-    for label, part in _parts(space).items():
-        yield from _arrays_of(part, f"{path}, {label}" if path else label)
-
-
-def _parts(space: Space[Any]) -> dict[str, Space[Any]]:
-    """The spaces inside of a space, each under the name it has in the words."""
-    match space:
-        case spaces.Dict():
-            return {_text_words(str(key), CLAUSE): part for key, part in space.spaces.items()}
-        case spaces.Tuple():
-            return {f"item {index}": part for index, part in enumerate(space.spaces)}
-        case spaces.OneOf():
-            return {f"option {index}": part for index, part in enumerate(space.spaces)}
-        case spaces.Sequence():
-            return {"each item": space.feature_space}
-        case spaces.Graph():
-            edge = {} if space.edge_space is None else {"each edge": space.edge_space}
-            return {"each node": space.node_space, **edge}
-        case spaces.Box() | spaces.Discrete() | spaces.MultiBinary() | spaces.MultiDiscrete() | spaces.Text():
-            return {}
-    raise _unknown_space(space)
-
-
-def _unknown_space(space: Space[Any]) -> TypeError:
-    return TypeError(
-        f"No words are known for values of {type(space).__module__}.{type(space).__qualname__}, which is "
-        "none of Gymnasium's own spaces: override TextTask.format_observation to say what matters in them."
-    )
 
 
 # Words for values: one function per kind of space. ``place`` is WHOLE_TEXT, LINE or CLAUSE.
 
 
 @singledispatch
-def _words(space: Space[Any], value: Any, place: int, budget: _Budget) -> str:
-    raise _unknown_space(space)
+def _words(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
+    raise unknown_space(space)
 
 
 def _join(clauses: list[str], place: int) -> str:
@@ -262,7 +129,7 @@ def _inside(place: int) -> int:
 @_words.register(spaces.Discrete)
 @_words.register(spaces.MultiBinary)
 @_words.register(spaces.MultiDiscrete)
-def _words_of_numbers(space: Space[Any], value: Any, place: int, budget: _Budget) -> str:
+def _words_of_numbers(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
     array = np.asarray(value)
     if array.shape != space.shape:
         raise ValueError(f"A value of {type(space).__name__} of shape {space.shape} has shape {array.shape}")
@@ -285,47 +152,24 @@ def _array_words(array: NDArray[Any], place: int) -> str:
 
 
 @_words.register(spaces.Text)
-def _words_of_text(space: spaces.Text, value: Any, place: int, budget: _Budget) -> str:
+def _words_of_text(space: spaces.Text, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, str):
         raise TypeError(f"A value of Text is a str, got {type(value).__name__}")
-    return _text_words(value, place)
-
-
-def _text_words(text: str, place: int) -> str:
-    """The text as it is where that is clear, else in double quotes with backslash escapes."""
-    # Line breaks belong to a text that stands alone (a text game's screen), and would break up a larger one.
-    allowed = "\n\r\t" if place == WHOLE_TEXT else ""
-    clear = (
-        text.strip() != ""
-        and all(character in allowed or not _breaks_text(character) for character in text)
-        and not (text[0] == text[-1] == '"')
-        and (place == WHOLE_TEXT or text == text.strip())
-        and not (place == CLAUSE and any(character in ';:,()[]"' for character in text))
-    )
-    if clear:
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c.encode("unicode_escape").decode() if _breaks_text(c) else c for c in escaped) + '"'
-
-
-def _breaks_text(character: str) -> bool:
-    # Control characters, lone surrogates (not encodable as UTF-8), line and paragraph separators. Not
-    # str.isprintable: it refuses no-break spaces and the joiners that Persian, Hindi and emoji need.
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return text_words(value, place)
 
 
 @_words.register(spaces.Dict)
-def _words_of_dict(space: spaces.Dict, value: Any, place: int, budget: _Budget) -> str:
+def _words_of_dict(space: spaces.Dict, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, Mapping) or set(value) != set(space.spaces):
         keys = sorted(map(str, value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
         raise ValueError(f"A value of Dict has the keys {sorted(map(str, space.spaces))}, got {keys}")
-    labels = [_text_words(str(key), CLAUSE) for key in space.spaces]
+    labels = [text_words(str(key), CLAUSE) for key in space.spaces]
     words = [_words(part, value[key], _inside(place), budget) for key, part in space.spaces.items()]
     return _join([f"{label}: {word}" for label, word in zip(labels, words, strict=True)], place)
 
 
 @_words.register(spaces.Tuple)
-def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: _Budget) -> str:
+def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: Budget) -> str:
     items = _as_list(space, value)
     if len(items) != len(space.spaces):
         raise ValueError(f"A value of Tuple has {len(space.spaces)} items, got {len(items)}")
@@ -335,17 +179,17 @@ def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: _B
 
 
 @_words.register(spaces.Sequence)
-def _words_of_sequence(space: spaces.Sequence, value: Any, place: int, budget: _Budget) -> str:
+def _words_of_sequence(space: spaces.Sequence, value: Any, place: int, budget: Budget) -> str:
     feature = space.feature_space
     items = _unstack(feature, value) if space.stack else _as_list(space, value)
     words = [_words(feature, item, _inside(place), budget) for item in items]
-    if words and _array_shape(feature) in ((), (1,)):
+    if words and array_shape(feature) in ((), (1,)):
         return ", ".join(words)  # a list of single numbers reads like an array
     return _join([f"item {index}: {word}" for index, word in enumerate(words)], place)
 
 
 @_words.register(spaces.OneOf)
-def _words_of_one_of(space: spaces.OneOf[Any], value: Any, place: int, budget: _Budget) -> str:
+def _words_of_one_of(space: spaces.OneOf[Any], value: Any, place: int, budget: Budget) -> str:
     chosen, inner = _as_list(space, value)
     if not 0 <= chosen < len(space.spaces):
         raise ValueError(f"A value of OneOf chooses one of {len(space.spaces)} options, got option {chosen}")
@@ -353,7 +197,7 @@ def _words_of_one_of(space: spaces.OneOf[Any], value: Any, place: int, budget: _
 
 
 @_words.register(spaces.Graph)
-def _words_of_graph(space: spaces.Graph, value: Any, place: int, budget: _Budget) -> str:
+def _words_of_graph(space: spaces.Graph, value: Any, place: int, budget: Budget) -> str:
     nodes, edges, edge_links = value
     links = np.zeros((0, 2), dtype=int) if edge_links is None else np.asarray(edge_links)  # (edges, 2)
     budget.spend(links.size)
@@ -401,7 +245,7 @@ def _unstack_parts(parts: list[Space[Any]], columns: list[Any]) -> list[tuple[An
 
 
 def _holds_nothing(space: Space[Any]) -> bool:
-    return isinstance(space, (spaces.Tuple, spaces.Dict)) and all(map(_holds_nothing, _parts(space).values()))
+    return isinstance(space, (spaces.Tuple, spaces.Dict)) and all(map(_holds_nothing, parts_of(space).values()))
 
 
 def _numbers_phrase(noun: str, low: NDArray[Any], high: NDArray[Any]) -> str:

@@ -131,7 +131,8 @@ def pack(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions:
     safe = node.clamp(0, table["tokens"].shape[1] - 1)
     input_ids = th.where(in_trie, table["tokens"][which].gather(1, safe), input_ids)
     depths = table["depths"][which].gather(1, safe)
-    position_ids = start + th.where(in_trie, sizes[:, None] + depths, columns)
+    # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
+    position_ids = start + th.where(in_trie, sizes[:, None] + depths, columns.minimum(sizes[:, None] - 1))
 
     allowed = (columns[:, None] >= columns) & in_prompt[:, None, :]  # (R, Q, Q)
     tree = table["ancestors"][which[:, None, None], safe[:, :, None], safe[:, None, :]]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch as th
 from gymnasium import spaces
+from peft import PeftModel
 from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -45,7 +48,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param value_head: hidden layer sizes of the value head.
     :param value_gradient: whether the value loss trains the LM, too. Off by default: it drowns the policy gradient.
     :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
-    :param micro_batch_size: at most this many distinct prompts at once in the update, by checkpointing: the same
+    :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
         gradients, less memory, one more forward. ``None``: all at once.
     :param trust_remote_code: let a hub model bring its own code.
     :param optimizer_class: as in SB3.
@@ -85,7 +88,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "lora": dict(lora) if isinstance(lora, Mapping) else lora,
             "score_normalization": score_normalization,
             "temperature": temperature,
-            "value_head": tuple(value_head),
+            "value_head": value_head,
             "value_gradient": value_gradient,
             "critic_lr_factor": critic_lr_factor,
             "micro_batch_size": micro_batch_size,
@@ -115,13 +118,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
         critic = list(self.backbone.value_head.parameters())
         actor = [p for p in self.backbone.lm.parameters() if p.requires_grad]
-        groups = [{"params": critic, "lr_factor": settings["critic_lr_factor"]}]
-        if actor:
-            groups.insert(0, {"params": actor, "lr_factor": 1.0})
+        groups = [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
         self.optimizer = self.optimizer_class(groups, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
         # SB3 writes one rate into every group before each update, so the factor comes in at the step itself.
-        self.optimizer.register_step_pre_hook(_scale_rates)
-        self.optimizer.register_step_post_hook(_restore_rates)
+        self.optimizer.register_step_pre_hook(self._before_step)
+        self.optimizer.register_step_post_hook(self._after_step)
+        self.register_load_state_dict_post_hook(_excuse_base)
 
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Choose an action for each observation.
@@ -204,29 +206,44 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """
         state = dict(state_dict)
         mine, saved = self.backbone.base_fingerprint, state.pop("base_fingerprint", None)
-        if saved is None or not th.equal(saved.to(mine.device), mine):
+        # A fully fine-tuned checkpoint holds every weight: what it started from does not matter any more.
+        if self.backbone.frozen and (saved is None or not th.equal(saved.to(mine.device), mine)):
             raise ValueError(
                 f"this checkpoint was trained on another base model than {self.backbone.name!r} as it is here now. Its "
                 "adapter means nothing on other weights: restore the model or pin its revision, or name the right one "
                 'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was trained on"}})'
             )
-        base = {
-            name: value
-            for name, value in super().state_dict().items()
-            if name.removeprefix("backbone.") in self.backbone.frozen
-        }
-        return super().load_state_dict({**base, **state}, strict=strict, assign=assign)
+        return super().load_state_dict(state, strict=strict, assign=assign)
+
+    def save_adapter(self, folder: str | Path) -> None:
+        """Write the adapter as a standard PEFT folder: ``peft.PeftModel.from_pretrained(base, folder)`` reads it.
+
+        :param folder: where to; made if it is not there. The value head stays out: only training needs it.
+        :raises ValueError: if the policy has no adapter.
+        """
+        lm = self.backbone.lm
+        if not isinstance(lm, PeftModel):
+            raise ValueError(
+                f"there is no adapter with lora={self._settings['lora']!r}; policy.backbone.lm is the model itself and "
+                "has save_pretrained(folder)"
+            )
+        lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary
+
+    def _before_step(self, *_: Any) -> None:
+        critic = self.optimizer.param_groups[-1]
+        self._scheduled_rate = critic["lr"]
+        critic["lr"] = critic["lr"] * self._settings["critic_lr_factor"]
+
+    def _after_step(self, *_: Any) -> None:
+        self.optimizer.param_groups[-1]["lr"] = self._scheduled_rate
+        self.engine.forget()
 
 
-def _scale_rates(optimizer: th.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    for group in optimizer.param_groups:
-        group["scheduled_lr"] = group["lr"]
-        group["lr"] *= group["lr_factor"]
-
-
-def _restore_rates(optimizer: th.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = group["scheduled_lr"]
+def _excuse_base(policy: th.nn.Module, keys: Any) -> None:
+    """Base weights are never in a checkpoint, so they are not missing from it."""
+    assert isinstance(policy, LMActorCriticPolicy)
+    frozen = policy.backbone.frozen
+    keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
 
 
 def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
@@ -247,7 +264,7 @@ def _check_settings(
     lora: Any,
     score_normalization: str,
     temperature: float,
-    value_head: tuple[int, ...],
+    value_head: Sequence[int],
     critic_lr_factor: float,
     micro_batch_size: int | None,
     **_: Any,
@@ -259,13 +276,26 @@ def _check_settings(
             f'lora must be a dict of peft.LoraConfig arguments, None (full fine-tuning) or "{FROZEN}" (only the value '
             f"head learns), got {lora!r}"
         )
+    if isinstance(lora, dict) and lora.get("lora_dropout"):
+        raise ValueError(
+            f"lora_dropout must be 0, got {lora['lora_dropout']!r}: the rollout acts without dropout, so an update "
+            "with it would compare two different policies"
+        )
     if score_normalization not in NORMALIZATIONS:
         raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {score_normalization!r}")
-    if not temperature > 0:
+    if not _is_positive(temperature):
         raise ValueError(f"temperature must be above 0, got {temperature!r}; for greedy play use deterministic=True")
-    if any(not isinstance(size, int) or size < 1 for size in value_head):
-        raise ValueError(f"value_head must be positive layer sizes, got {value_head!r}")
-    if not critic_lr_factor > 0:
+    if not isinstance(value_head, list | tuple) or not all(map(_is_count, value_head)):
+        raise ValueError(f"value_head must be a list of positive layer sizes, got {value_head!r}")
+    if not _is_positive(critic_lr_factor):
         raise ValueError(f"critic_lr_factor must be above 0, got {critic_lr_factor!r}")
-    if micro_batch_size is not None and (not isinstance(micro_batch_size, int) or micro_batch_size < 1):
+    if micro_batch_size is not None and not _is_count(micro_batch_size):
         raise ValueError(f"micro_batch_size must be a positive integer or None, got {micro_batch_size!r}")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from lmpolicy.text_space import utf8
+
 ROLES = ("system", "user", "assistant")
 PHRASE_CACHE = 65_536
 
@@ -49,14 +51,16 @@ class Prompt:
         """
         try:
             data = json.loads(text)
-            messages = tuple((str(message["role"]), str(message["content"])) for message in data["messages"])
-            actions = tuple(data["actions"])
-        except (ValueError, TypeError, KeyError) as error:
+            messages = tuple((message["role"], message["content"]) for message in data["messages"])
+            actions = data["actions"]
+            if not isinstance(actions, list) or not all(isinstance(part, str) for pair in messages for part in pair):
+                raise TypeError("roles and contents must be strings, actions a list")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"this text is no prompt ({error!r}): {text[:80]!r}. Observations for LMActorCriticPolicy come from "
                 "TextObservationWrapper"
             ) from error
-        return cls(messages, actions)
+        return cls(messages, tuple(actions))
 
     def __str__(self) -> str:
         lines = [f"[{role}] {content}" for role, content in self.messages]
@@ -67,7 +71,8 @@ def check_phrases(phrases: Sequence[str]) -> None:
     """Refuse phrases that could not be told apart or not be scored.
 
     :param phrases: the legal phrases of a step.
-    :raises ValueError: if there are none, or one is empty, padded with white space, no string or named twice.
+    :raises ValueError: if there are none, or one is empty, padded with white space, no string, not expressible in
+        UTF-8 or named twice.
     """
     if not phrases:
         raise ValueError("a prompt needs at least one legal action phrase")
@@ -76,6 +81,8 @@ def check_phrases(phrases: Sequence[str]) -> None:
             raise ValueError(
                 f"an action phrase must be a non-empty string without white space at its ends, got {phrase!r}"
             )
+        if utf8(phrase).decode() != phrase:
+            raise ValueError(f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}")
     if len(set(phrases)) != len(phrases):
         twice = sorted({phrase for phrase in phrases if list(phrases).count(phrase) > 1})
         raise ValueError(f"action phrases must be distinct, named twice: {', '.join(map(repr, twice))}")
@@ -123,7 +130,11 @@ class PromptRenderer:
         :param phrase: an action phrase.
         :raises ValueError: if the tokenizer makes no token of it.
         """
-        ids = self._text_ids(self.separator + phrase)
+        # Behind a line break, because SentencePiece tokenizers put a space before the first word of a string, which
+        # is not there in the middle of a chat. Tokenizers that join the line break to what follows do no such thing.
+        text = self.separator + phrase
+        line_break, ids = self._text_ids("\n"), self._text_ids("\n" + text)
+        ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self._text_ids(text)
         if not ids:
             raise ValueError(f"the tokenizer makes no token of the action phrase {phrase!r}; choose another phrase")
         return tuple(ids)

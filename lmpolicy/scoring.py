@@ -51,7 +51,7 @@ class ScoringEngine:
     :param n_actions: K, width of the action space.
     :param score_normalization: ``"sum"``, ``"token"`` or ``"word"``.
     :param temperature: divides the scores.
-    :param micro_batch_size: at most this many prompts at once while gradients are on; ``None`` for all.
+    :param micro_batch_size: at most this many prompts at once; ``None`` for all.
     """
 
     def __init__(
@@ -90,6 +90,10 @@ class ScoringEngine:
         rows = th.tensor([order[key] for key in keys], device=scores.device)
         return scores[rows], values[rows]
 
+    def forget(self) -> None:
+        """Drop the rollout memory; called after each optimizer step, since fused ones write weights uncounted."""
+        self._memory.clear()
+
     def _recall(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values without gradient; what was answered since the weights last changed is not run again."""
         version = self._weights_version()
@@ -97,9 +101,10 @@ class ScoringEngine:
             self._memory.clear()
             self._memory_version = version
         unknown = [key for key in keys if key not in self._memory]
-        if unknown:
-            scores, values = self._score(unknown)
-            self._memory.update(zip(unknown, zip(scores, values, strict=True), strict=True))
+        size = self.micro_batch_size or max(1, len(unknown))
+        for start in range(0, len(unknown), size):
+            chunk = unknown[start : start + size]
+            self._memory.update(zip(chunk, zip(*self._score(chunk), strict=True), strict=True))
         found = [self._memory[key] for key in keys]
         return th.stack([score for score, _ in found]), th.stack([value for _, value in found])
 
@@ -178,11 +183,11 @@ class ScoringEngine:
         """What each phrase's log-probability is divided by, ``(R, K)``."""
         if self.score_normalization == "token":
             return packed.lengths
-        lengths = th.ones(packed.lengths.shape, device=packed.lengths.device)
+        lengths = np.ones(packed.lengths.shape, dtype=np.float32)
         if self.score_normalization == "word":
             for row, reading in zip(lengths, readings, strict=True):
-                row[: len(reading.words)] = th.from_numpy(reading.words)
-        return lengths
+                row[: len(reading.words)] = reading.words
+        return th.from_numpy(lengths).to(packed.lengths.device)
 
     def _read(self, keys: list[bytes]) -> list[Reading]:
         """Decode, render and tokenize rows; remembered, since an update reads the same rows in every epoch."""

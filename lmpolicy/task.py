@@ -44,6 +44,9 @@ class TextTask:
     """Whether the prompt names the legal phrases: in the system prompt where they are fixed, which costs nothing per
     observation, else at the end of each observation."""
 
+    max_numbers: int = DEFAULT_MAX_NUMBERS
+    """Largest count of numbers that the generic :meth:`format_observation` writes out."""
+
     def bind(self, env: gym.Env) -> None:
         """Meet the env; called once, before anything else. Read maps and constants here.
 
@@ -53,9 +56,6 @@ class TextTask:
         self.observation_space = env.observation_space
         if type(self).format_observation is TextTask.format_observation:
             check_max_numbers(env.observation_space, self.max_numbers)
-
-    max_numbers: int = DEFAULT_MAX_NUMBERS
-    """Largest count of numbers that the generic :meth:`format_observation` writes out."""
 
     def format_observation(self, observation: Any) -> str:
         """Put an observation into words.

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 PADDING = 0xFF
-"""Fills a row behind its text. The byte 0xFF never occurs in UTF-8, so every text, also one that ends in NUL, comes back."""
+"""Fills a row behind its text. It never occurs in UTF-8, so every text comes back, also one that ends in NUL."""
 
 
 class TextSpace(spaces.Box):

@@ -100,8 +100,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.observation_space = self._space
         self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
         self.action_space = spaces.Discrete(self._phrases.width)
+        self._system_prompt = _expressible(self.task.system_prompt)
         # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
-        self._fit("", tuple(self._phrases.fixed or ("?",)))
+        self._fit(CUT_MARK, tuple(self._phrases.fixed or ("?",)))
 
     @property
     def prompt(self) -> Prompt:
@@ -145,7 +146,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises ValueError: if it is not legal now; the message lists what is.
         """
         phrase = self._phrase(action)
-        observation, reward, terminated, truncated, info = self.env.step(self._legal[phrase])
+        # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
+        env_action = copy.deepcopy(self._legal[phrase])
+        observation, reward, terminated, truncated, info = self.env.step(env_action)
         self._turns.append((self._observation_text, phrase))
         row = self._read(observation, info, ended=bool(terminated or truncated))
         info = {**info, "action_text": phrase, "prompt_truncated": self._truncated_prompts}
@@ -159,8 +162,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             raise TypeError(f"{type(self.task).__name__}.format_observation must return str, got {type(text).__name__}")
         # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
         self._legal = self._phrases.legal(observation, info) or (self._legal if ended else {})
-        self._observation_text = text
-        self._prompt, row = self._fit(text, tuple(self._legal))
+        if not self._legal:
+            raise ValueError(
+                f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
+                "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
+            )
+        self._observation_text = _expressible(text)
+        self._prompt, row = self._fit(self._observation_text, tuple(self._legal))
         return row
 
     def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
@@ -191,7 +199,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     def _measure(self, turns: list[tuple[str, str]], text: str, phrases: tuple[str, ...]) -> tuple[Prompt, int]:
         """The prompt of these parts and its size in bytes."""
         listing = f"Possible actions: {', '.join(phrases)}." if self.task.list_actions else ""
-        system = self.task.system_prompt
+        system = self._system_prompt
         if self._phrases.fixed is not None:
             system = " ".join(part for part in (system, listing) if part)
         else:
@@ -218,8 +226,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if isinstance(action, str):
             if action not in self._legal:
                 raise ValueError(f"{action!r} is not a legal action now; legal are: {self._listing()}")
-            return action
-        array = np.asarray(action)
+            return str(action)
+        # Lists are kept from NumPy, which has an error of its own for ragged ones.
+        array = np.asarray(None if isinstance(action, list | tuple) else action)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise TypeError(
                 f"an action is an index (int) or a phrase (str), got {action!r} ({type(action).__name__}); "
@@ -246,6 +255,11 @@ def _check_env(env: Any) -> None:
         if isinstance(layer, TextObservationWrapper):
             raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
         layer = layer.env
+
+
+def _expressible(text: str) -> str:
+    """The text as it comes back from a row, so that :attr:`TextObservationWrapper.prompt` is what the policy reads."""
+    return utf8(text).decode()
 
 
 def _own_task(task: TextTask | type[TextTask] | None, env: gym.Env) -> TextTask:

@@ -13,11 +13,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from lmpolicy.describe import format_number
 from lmpolicy.task import GenericTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 WEIGHTS = {
-    "CartPole-v1": 5,
+    "CartPole-v1": 8,
     "Acrobot-v1": 3,
     "MountainCar-v0": 2,
     "Pendulum-v1": 3,
@@ -27,21 +28,27 @@ WEIGHTS = {
     "CliffWalking-v1": 1,
     "Taxi-v4": 2,
 }
-"""How many of 19 documents come from each env: more where there are more numbers to learn."""
+"""How many of 22 documents come from each env: more where there are more numbers to learn."""
 
-GENERIC_SHARE = 0.1
+GENERIC_SHARE = 0.06
 """Share of documents in the generic words, which an env without a task of its own is put into."""
 
-NUMBERS_SHARE = 0.05
+NUMBERS_SHARE = 0.04
 """Share of documents that compare numbers."""
 
 SCATTER_SHARE = 0.6
 """Share of episodes that begin in a random state instead of the env's own start."""
 
-SYSTEM_SHARE = 0.4
+SYSTEM_SHARE = 0.25
 """Share of documents that begin with the system prompt: it is long and always the same."""
 
-MAX_TURNS = 7
+FORESIGHT_SHARE = 0.5
+"""Share of documents that end by telling where random play leads, instead of an action. It is what makes the state
+of things readable where a prompt ends, which is where the critic reads and the policy decides."""
+
+FORESIGHT_STEPS = 8
+
+MAX_TURNS = 6
 
 WORDINGS: tuple[tuple[str, ...], ...] = (
     ("leans", "is tilted", "tips"),
@@ -52,6 +59,7 @@ WORDINGS: tuple[tuple[str, ...], ...] = (
     ("Pole", "Rod", "Stick"),
     ("degrees", "deg"),
     ("per second", "each second", "a second"),
+    ("per step", "each step", "a step"),
     ("You are at", "You stand on", "Your place is"),
     ("wall", "barrier"),
     ("Goal", "Target"),
@@ -65,7 +73,9 @@ WORDINGS: tuple[tuple[str, ...], ...] = (
 )
 """Words and what may stand in their place. A document keeps one choice throughout; most keep the first."""
 
-REWORD_PROBABILITY = 0.25
+REWORD_PROBABILITY = 0.2
+
+OVER = " The episode is over."
 
 
 def documents(seed: int) -> Iterator[str]:
@@ -96,19 +106,42 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     """
     env.reset(seed=int(rng.integers(2**31)))
     if rng.random() < SCATTER_SHARE and scatter(env.unwrapped, rng):
-        env.step(int(rng.integers(len(env.prompt.actions))))
+        _, _, terminated = random_step(env, rng)
+        if terminated:
+            env.reset()
     messages = env.prompt.messages
     parts = [f"<|system|>{messages[0][1]}"] if rng.random() < SYSTEM_SHARE else []
     parts.append(f"<|user|>{messages[-1][1]}")
+    terminated = False
     for _ in range(int(rng.integers(1, MAX_TURNS + 1))):
-        index = int(rng.integers(len(env.prompt.actions)))
-        parts.append(f"<|assistant|>{env.prompt.actions[index]}")
-        _, _, terminated, _, _ = env.step(index)
-        parts.append(f"<|user|>{env.prompt.messages[-1][1]}")
+        phrase, _, terminated = random_step(env, rng)
+        parts.append(f"<|assistant|>{phrase}<|user|>{env.prompt.messages[-1][1]}")
         if terminated:
-            parts.append(" The episode is over.")
+            parts.append(OVER)
             break
+    if not terminated and rng.random() < FORESIGHT_SHARE:
+        points = 0.0
+        for _ in range(FORESIGHT_STEPS):
+            _, reward, terminated = random_step(env, rng)
+            points += reward
+            if terminated:
+                break
+        later = env.prompt.messages[-1][1] + (OVER if terminated else "")
+        parts.append(f"<|assistant|>Later: {later} Points: {format_number(points)}.")
     return reword("".join(parts), rng) + "<|end|>"
+
+
+def random_step(env: TextObservationWrapper, rng: np.random.Generator) -> tuple[str, float, bool]:
+    """Take a uniformly random legal action.
+
+    :param env: a wrapped env, not at the end of an episode.
+    :param rng: source of all chance.
+    :return: the phrase, the reward, whether the episode has terminated.
+    """
+    index = int(rng.integers(len(env.prompt.actions)))
+    phrase = env.prompt.actions[index]
+    _, reward, terminated, _, _ = env.step(index)
+    return phrase, reward, terminated
 
 
 def number_document(rng: np.random.Generator) -> str:
@@ -157,7 +190,7 @@ def scatter(env: Any, rng: np.random.Generator) -> bool:
     elif name == "Pendulum":
         env.state = rng.uniform([-np.pi, -8], [np.pi, 8])
     elif name in ("FrozenLake", "FrozenLake8x8", "CliffWalking", "Taxi"):
-        states = [s for s, row in env.P.items() if not all(done for _, _, _, done in sum(row.values(), []))]
+        states = [state for state, row in env.P.items() if any(not end[0][3] for end in row.values())]
         env.s = int(rng.choice(states))
     else:
         return False

@@ -1,0 +1,54 @@
+# The way into the project, for people and for CI. On a fresh machine with Python >= 3.11:
+#   make demo      trains on CartPole (the environment is set up first, in .venv)
+#   make test      runs all tests
+# Another interpreter: make PYTHON=python3.12 test. Arguments for a script: make demo ARGS="--steps 5000".
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+STAMP := $(VENV)/.installed
+RUN := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint type format bench clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*##/  make \1	/p' Makefile
+
+demo: $(STAMP)  ## train a language model on CartPole and show what it learnt
+	@$(RUN) examples/cartpole.py $(ARGS)
+
+test: $(STAMP)  ## run all tests
+	@$(RUN) -m pytest $(ARGS)
+
+lint: $(STAMP)  ## check style and formatting
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+
+type: $(STAMP)  ## check types
+	@$(RUN) -m mypy
+
+format: $(STAMP)  ## format the code and repair what the linter can
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+bench: $(STAMP)  ## run every script in benchmarks/
+	@found=; for script in benchmarks/[a-z]*.py; do \
+		test -e "$$script" || continue; found=1; \
+		echo "== $$script"; $(RUN) "$$script" $(ARGS) || exit 1; \
+	done; test "$$found" || echo "benchmarks/ holds no scripts"
+
+clean:  ## remove the environment, build products and caches (runs/ stays)
+	rm -rf $(VENV) build dist lmpolicy.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find lmpolicy envs examples benchmarks tests -name __pycache__ -prune -exec rm -rf {} +
+
+# Nothing below runs again until one of these two files changes. Two steps: the constraints hold for the build of
+# lmpolicy, too, when it uses the setuptools of the environment.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "lmpolicy needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name a newer one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --constraint constraints.txt torch setuptools
+	$(RUN) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev,box2d]"
+	@touch $(STAMP)

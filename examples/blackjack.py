@@ -1,0 +1,130 @@
+"""Learn when to stick and when to hit from sentences: PPO of Stable-Baselines3 with a small language model.
+
+    python examples/blackjack.py
+
+Plays blackjack at random, with the untrained model and with the trained one, and prints what each wins per round and
+the table of decisions that was learnt. The checkpoint lands in runs/blackjack. Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import ProgressBarCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper
+
+ENV_ID = "Blackjack-v1"
+HYPERPARAMETERS = {
+    "n_steps": 64,
+    "batch_size": 512,
+    "n_epochs": 5,
+    "gamma": 1.0,
+    "gae_lambda": 0.95,
+    "learning_rate": 1e-3,
+    "ent_coef": 0.01,
+}
+
+
+class RandomPlay:
+    """A policy that picks any phrase: what is reached without learning."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.array([self.action_space.sample() for _ in observation]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+
+    train_env = make_vec_env(ENV_ID, n_envs=16, seed=args.seed, wrapper_class=TextObservationWrapper)
+    eval_env = make_vec_env(ENV_ID, n_envs=50, seed=args.seed + 1000, wrapper_class=TextObservationWrapper)
+    try:
+        model = PPO(
+            LMActorCriticPolicy,
+            train_env,
+            policy_kwargs={"model": args.model},
+            device=args.device,
+            seed=args.seed,
+            **HYPERPARAMETERS,
+        )
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    eval_env.action_space.seed(args.seed)
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=bar)
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    show_decisions(model)
+    print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is about -0.05: the house wins)")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def show_decisions(model):
+    """Print what the model does with each total, without an ace that counts 11, against each card of the dealer."""
+    env = TextObservationWrapper(gym.make(ENV_ID))
+    env.reset(seed=0)
+    totals, cards = range(20, 10, -1), range(1, 11)
+    # The prompt of any observation: the messages of this env, with other words at the end.
+    texts = [env.task.format_observation((total, card, 0)) for total in totals for card in cards]
+    prompts = [Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions) for text in texts]
+    rows = np.stack([env.observation_space.encode(prompt.to_json()) for prompt in prompts])
+    actions, _ = model.predict(rows, deterministic=True)
+    letters = np.array(["S", "H"])[actions].reshape(len(totals), len(cards))
+    print("\nWhat the trained model does (S: stick, H: hit), with no usable ace.")
+    print("dealer shows   " + "  ".join(f"{'A' if card == 1 else card:>2}" for card in cards))
+    for total, line in zip(totals, letters, strict=True):
+        print(f"your total {total}   " + "   ".join(line))
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=40_000, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=1000, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/blackjack"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Learn to balance a pole from sentences: PPO of Stable-Baselines3, with a small language model as the policy.
+
+    python examples/cartpole.py
+
+Plays CartPole at random, with the untrained model and with the trained one, prints the three returns, draws the
+learning curve and shows one episode in words. Everything lands in runs/cartpole. Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+
+ENV_ID = "CartPole-v1"
+BEST = 500
+"""The return of a pole that never falls."""
+
+N_ENVS = 8
+HYPERPARAMETERS = {
+    "n_steps": 32,
+    "batch_size": 256,
+    "n_epochs": 10,
+    "gamma": 0.98,
+    "gae_lambda": 0.95,
+    "learning_rate": 1e-3,
+}
+
+
+class LearningCurve(BaseCallback):
+    """Keeps the return of every training episode, and evaluates the model now and then.
+
+    :param evaluate: gives mean return and its standard error.
+    :param every: env steps between two evaluations.
+    """
+
+    def __init__(self, evaluate, every):
+        super().__init__()
+        self.evaluate, self.every = evaluate, every
+        self.episodes, self.evaluations = [], []  # (env step, return)
+
+    def _on_step(self):
+        returns = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        self.episodes += [(self.num_timesteps, value) for value in returns]
+        return True
+
+    def _on_rollout_start(self):
+        if self.num_timesteps >= self.every * (len(self.evaluations) + 1):
+            self.evaluations.append((self.num_timesteps, self.evaluate(self.model)[0]))
+
+
+class RandomPlay:
+    """A policy that picks any phrase: what is reached without learning."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.array([self.action_space.sample() for _ in observation]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+
+    # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
+    train_env = make_vec_env(ENV_ID, n_envs=N_ENVS, seed=args.seed, wrapper_class=TextObservationWrapper)
+    train_env = VecNormalize(train_env, norm_obs=False, gamma=HYPERPARAMETERS["gamma"])
+    eval_env = make_vec_env(ENV_ID, n_envs=10, seed=args.seed + 1000, wrapper_class=TextObservationWrapper)
+    try:
+        model = PPO(
+            LMActorCriticPolicy,
+            train_env,
+            policy_kwargs={"model": args.model},
+            device=args.device,
+            seed=args.seed,
+            **HYPERPARAMETERS,
+        )
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    eval_env.action_space.seed(args.seed)
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+
+    # Train.
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, curve = time.perf_counter(), ProgressBarCallback(), LearningCurve(evaluate, every=args.steps // 10)
+    try:
+        model.learn(args.steps, callback=[bar, curve])
+        ending = ""
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    # Keep and show the results.
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    evaluations = [
+        (0, scores["before training"][0]),
+        *curve.evaluations,
+        (model.num_timesteps, scores["after training"][0]),
+    ]
+    draw_learning_curve(args.output / "learning_curve.png", curve.episodes, evaluations, scores["random"][0])
+    show_episode(model, args.seed)
+    print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is {BEST})")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint      {args.output / 'model.zip'}\nlearning curve  {args.output / 'learning_curve.png'}")
+
+
+def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
+    import matplotlib
+
+    matplotlib.use("Agg")  # draw to a file; no window is needed
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+    if episodes:
+        steps, returns = np.transpose(episodes)
+        axes.plot(steps, returns, ".", color="0.75", markersize=4, label="training episode")
+        if len(returns) >= window:
+            mean = np.convolve(returns, np.full(window, 1 / window), mode="valid")
+            axes.plot(steps[window - 1 :], mean, color="tab:blue", label=f"mean of {window} training episodes")
+    axes.plot(*np.transpose(evaluations), "o-", color="tab:orange", label="evaluation, most likely action")
+    axes.axhline(random_return, color="tab:red", linestyle="--", label="random actions")
+    axes.axhline(BEST, color="0.4", linestyle=":", label="best possible")
+    axes.set(
+        xlabel="env steps", ylabel="return per episode", title=f"{ENV_ID}, PPO with a language model", ylim=(0, None)
+    )
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def show_episode(model, seed, first=8, last=3):
+    """Print one episode as the model reads it, with the probability it gives to each action."""
+    env = TextObservationWrapper(gym.make(ENV_ID))
+    observation, _ = env.reset(seed=seed)
+    lines, done = [], False
+    while not done:
+        with torch.no_grad():
+            tensor, _ = model.policy.obs_to_tensor(observation)
+            probabilities = model.policy.get_distribution(tensor).distribution.probs[0].tolist()
+        choices = " | ".join(f"{a} {p:.2f}" for a, p in zip(env.prompt.actions, probabilities, strict=True))
+        action, _ = model.predict(observation, deterministic=True)
+        lines.append(f"{env.prompt.messages[-1][1]}\n      {choices} -> {env.prompt.actions[action]}")
+        observation, _, terminated, truncated, _ = env.step(action)
+        done = terminated or truncated
+    print(f"\nOne episode of the trained model.\n{env.prompt.messages[0][1]}")
+    for number, line in enumerate(lines, start=1):
+        if number <= first or number > len(lines) - last:
+            print(f"{number:4}  {line}")
+        elif number == first + 1:
+            print("      ...")
+    print("      " + ("The pole fell." if terminated else "The pole still stands: the time is up."))
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=30_000, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("runs/cartpole"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import matplotlib  # noqa: F401
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Your own environment in your own words: a thermostat, trained with PPO of Stable-Baselines3.
+
+    python examples/custom_task.py
+
+Copy this file, put your environment and its words where the thermostat is, and train. Prints the return of random play,
+of the untrained and of the trained model. The checkpoint lands in runs/custom_task. Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import ProgressBarCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
+
+
+class Thermostat(gym.Env):
+    """A room that cools down by itself; one point for every minute between 20 and 22 degrees, for 40 minutes."""
+
+    observation_space = gym.spaces.Box(-50.0, 50.0, shape=(1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.temperature, self.minutes = self.np_random.uniform(14, 28), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.temperature += 0.05 * (5 - self.temperature) + 1.6 * action  # it is 5 degrees outside
+        self.minutes += 1
+        return self._observation(), float(20 <= self.temperature <= 22), False, self.minutes == 40, {}
+
+    def _observation(self):
+        return np.array([self.temperature], dtype=np.float32)
+
+
+class ThermostatTask(TextTask):
+    """How the room reads as text."""
+
+    system_prompt = "You heat a room. Keep it between 20 and 22 degrees. Without heating, it becomes colder."
+    action_texts = ("wait", "heat")
+
+    def format_observation(self, observation):
+        return f"The room has {observation[0]:.1f} degrees."
+
+
+def make_env():
+    return TextObservationWrapper(Thermostat(), ThermostatTask())
+
+
+HYPERPARAMETERS = {
+    "n_steps": 40,
+    "batch_size": 320,
+    "n_epochs": 5,
+    "gamma": 0.8,
+    "gae_lambda": 0.95,
+    "learning_rate": 5e-4,
+    "ent_coef": 0.05,
+}
+
+
+class RandomPlay:
+    """A policy that picks any phrase: what is reached without learning."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.array([self.action_space.sample() for _ in observation]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+
+    train_env = make_vec_env(make_env, n_envs=8, seed=args.seed)
+    eval_env = make_vec_env(make_env, n_envs=20, seed=args.seed + 1000)
+    try:
+        model = PPO(
+            LMActorCriticPolicy,
+            train_env,
+            policy_kwargs={"model": args.model},
+            device=args.device,
+            seed=args.seed,
+            **HYPERPARAMETERS,
+        )
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    eval_env.action_space.seed(args.seed)
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=bar)
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    show_answers(model)
+    print(f"\nThermostat: mean return of {args.episodes} episodes (40 minutes; the best possible is about 37)")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def show_answers(model):
+    """Print how likely the model is to heat at some temperatures."""
+    env = make_env()
+    env.reset(seed=0)
+    print("\nWhat the trained model does.")
+    for temperature in (15, 18, 20, 20.5, 21, 21.5, 22, 24, 27):
+        text = env.task.format_observation([temperature])
+        prompt = Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions)
+        row, _ = model.policy.obs_to_tensor(env.observation_space.encode(prompt.to_json()))
+        with torch.no_grad():
+            wait, heat = model.policy.get_distribution(row).distribution.probs[0]
+        print(f"  {text:<28} wait {wait:.2f} | heat {heat:.2f}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=20_000, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/custom_task"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

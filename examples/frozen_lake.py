@@ -1,0 +1,133 @@
+"""Learn to cross a frozen lake from sentences: PPO of Stable-Baselines3 with a small language model as the policy.
+
+    python examples/frozen_lake.py
+
+Walks at random, with the untrained model and with the trained one, and prints how often each arrives and the way that
+was learnt. The checkpoint lands in runs/frozen_lake. Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import ProgressBarCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper
+
+ENV_ID = "FrozenLake-v1"
+HYPERPARAMETERS = {
+    "n_steps": 64,
+    "batch_size": 512,
+    "n_epochs": 5,
+    "gamma": 0.98,
+    "gae_lambda": 0.95,
+    "learning_rate": 1e-3,
+    "ent_coef": 0.01,
+}
+
+
+class RandomPlay:
+    """A policy that picks any phrase: what is reached without learning."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.array([self.action_space.sample() for _ in observation]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+
+    options = {"wrapper_class": TextObservationWrapper, "env_kwargs": {"is_slippery": False}}
+    train_env = make_vec_env(ENV_ID, n_envs=16, seed=args.seed, **options)
+    # Reaching the goal is rare at first: scaled rewards keep it from drowning. Observations are text and stay.
+    train_env = VecNormalize(train_env, norm_obs=False, gamma=HYPERPARAMETERS["gamma"])
+    eval_env = make_vec_env(ENV_ID, n_envs=20, seed=args.seed + 1000, **options)
+    try:
+        model = PPO(
+            LMActorCriticPolicy,
+            train_env,
+            policy_kwargs={"model": args.model},
+            device=args.device,
+            seed=args.seed,
+            **HYPERPARAMETERS,
+        )
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    eval_env.action_space.seed(args.seed)
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=bar)
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    show_way(model)
+    print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is 1: always at the goal)")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def show_way(model):
+    """Print the lake with the direction that the model takes on each cell."""
+    env = TextObservationWrapper(gym.make(ENV_ID, is_slippery=False))
+    env.reset(seed=0)
+    tiles = env.unwrapped.desc.astype(str)
+    # The prompt of any observation: the messages of this env, with other words at the end.
+    texts = [env.task.format_observation(cell) for cell in range(tiles.size)]
+    prompts = [Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions) for text in texts]
+    rows = np.stack([env.observation_space.encode(prompt.to_json()) for prompt in prompts])
+    actions, _ = model.predict(rows, deterministic=True)
+    arrows = np.array(["<", "v", ">", "^"])[actions].reshape(tiles.shape)
+    print("\nWhere the trained model goes (H: hole, G: goal; it starts at the top left).")
+    for line in np.where(np.isin(tiles, ["H", "G"]), tiles, arrows):
+        print("  " + " ".join(line))
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=40_000, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/frozen_lake"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What all tests share: no network, one thread, and tiny random-init models saved as from the hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny models gain nothing from threads, and SubprocVecEnv workers share the cores."""
+    import torch as th
+
+    th.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of tiny models by name, see ``lm_tools.MODELS``; read only."""
+    from lm_tools import MODELS, save_model
+
+    root = tmp_path_factory.mktemp("models")
+    for name in MODELS:
+        save_model(root / name, name)
+    return {name: root / name for name in MODELS}
+
+
+@pytest.fixture(scope="session")
+def llama(tiny_models: dict[str, Path]) -> str:
+    """The tiny Llama with a chat template."""
+    return str(tiny_models["llama"])

@@ -1,0 +1,158 @@
+"""Tiny language models, prompts and the naive formulas that the model side is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
+
+CHATML = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+CORPUS = (
+    "You play a game. Choose the best action. Possible actions: left, right, up, down, stay, go north, go south, hit, "
+    "stick, pick up, drop off. Observation: the cart is at 0.123 and moves at -0.456, the pole leans by 7.89 degrees. "
+    "Your total is 10, the dealer shows 2. You are in row 1, column 3 of the grid. Action: Holes: push the car uphill. "
+)
+CONTEXT = 1024
+MODELS = ("llama", "qwen2", "gpt2", "llama-tied")
+"""llama: GQA, chat template, bos. qwen2: chat template, no bos. gpt2: no template, dropout 0.1. llama-tied: neither."""
+ROW_BYTES = 512
+
+
+def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
+    """A byte-level BPE tokenizer whose id 0 is an ordinary character, the exclamation mark."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=380, initial_alphabet=alphabet, show_progress=False, min_frequency=1)
+    tokenizer.train_from_iterator([CORPUS], trainer)
+    assert tokenizer.token_to_id("!") == 0
+    tokenizer.add_special_tokens(["<|start|>", "<|end|>", "<s>"])
+    if bos:
+        start = ("<s>", tokenizer.token_to_id("<s>"))
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[start])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>" if bos else None, eos_token="<|end|>", pad_token="<|end|>"
+    )
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+
+
+def save_model(folder: Path, name: str, seed: int = 0) -> None:
+    """Save one of :data:`MODELS`, randomly initialised with large weights, so that nothing is near uniform."""
+    common: dict[str, Any] = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.15}
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
+    config: PreTrainedConfig
+    if name == "gpt2":
+        config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, **common)
+    elif name == "qwen2":
+        config = Qwen2Config(**sizes, **heads, **common)
+    else:
+        config = LlamaConfig(**sizes, **heads, **common, tie_word_embeddings=name == "llama-tied")
+    with th.random.fork_rng(devices=[]):
+        th.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config)
+        for parameter_name, parameter in model.named_parameters():
+            if parameter_name.endswith("bias"):
+                th.nn.init.normal_(parameter, std=0.1)
+    model.save_pretrained(folder)
+    save_tokenizer(folder, CHATML if name in ("llama", "qwen2") else None, bos=name == "llama")
+
+
+def make_policy(
+    model: Path | str, n_actions: int = 4, attention: str = "sdpa", seed: int = 0, **settings: Any
+) -> LMActorCriticPolicy:
+    """A policy without a learner; adapters and value head randomised, so that no gradient is trivially zero."""
+    th.manual_seed(seed)
+    space = settings.pop("space", None) or TextSpace(ROW_BYTES)
+    policy = LMActorCriticPolicy(
+        space, spaces.Discrete(n_actions), lambda _: 1e-2, model=str(model), **{"lora": {"r": 4}, **settings}
+    )
+    lm: Any = policy.backbone.lm
+    (lm.get_base_model() if hasattr(lm, "get_base_model") else lm).set_attn_implementation(attention)
+    with th.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name or "value_head" in name:
+                parameter.normal_(std=0.2)
+    return policy
+
+
+def prompt(text: str, actions: Sequence[str] = ("left", "right"), system: str = "") -> Prompt:
+    messages = [("system", system)] if system else []
+    return Prompt((*messages, ("user", text)), tuple(actions))
+
+
+def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:
+    """Rows as SB3 hands them to the policy, uint8 ``(B, max_bytes)``."""
+    space = TextSpace(max_bytes)
+    return th.from_numpy(np.stack([space.encode(prompt.to_json()) for prompt in prompts]))
+
+
+def naive_scores(policy: LMActorCriticPolicy, prompt: Prompt, normalization: str, temperature: float) -> th.Tensor:
+    """Scores of a prompt's phrases, one plain forward per phrase: no mask, no cache, no padding; ``(K,)``."""
+    lm, renderer = policy.backbone.lm, policy.backbone.renderer
+    (tokens,) = renderer.prompt_ids([prompt])
+    scores = []
+    for phrase in prompt.actions:
+        ids = list(renderer.action_ids(phrase))
+        log_probs = lm(input_ids=th.tensor([tokens + ids]), use_cache=False).logits[0].float().log_softmax(-1)
+        total = sum(log_probs[len(tokens) + j - 1, token] for j, token in enumerate(ids))
+        divisor = {"sum": 1, "token": len(ids), "word": len(phrase.split())}[normalization]
+        scores.append(total / divisor / temperature)
+    return th.stack(scores)
+
+
+def naive_value(policy: LMActorCriticPolicy, prompt: Prompt) -> th.Tensor:
+    """Value of a prompt, alone in its batch; scalar."""
+    backbone = policy.backbone
+    (tokens,) = backbone.renderer.prompt_ids([prompt])
+    states = backbone.lm(input_ids=th.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states[-1]
+    states = states.float() if backbone.value_gradient else states.float().detach()
+    everything = th.ones(1, len(tokens), dtype=th.bool)
+    return backbone.value_head(states, everything, th.tensor([len(tokens) - 1]))[0]
+
+
+def naive_batch(
+    policy: LMActorCriticPolicy, prompts: Sequence[Prompt], normalization: str = "sum", temperature: float = 1.0
+) -> tuple[th.Tensor, th.Tensor]:
+    """Log-probabilities ``(B, K)``, -inf where illegal, and values ``(B,)``, row by row."""
+    n_actions = int(policy.action_space.n)  # type: ignore[attr-defined]
+    rows = []
+    for one in prompts:
+        log_probs = naive_scores(policy, one, normalization, temperature).log_softmax(-1)
+        rows.append(th.nn.functional.pad(log_probs, (0, n_actions - len(log_probs)), value=-th.inf))
+    return th.stack(rows), th.stack([naive_value(policy, one) for one in prompts])
+
+
+def gradients(policy: LMActorCriticPolicy, loss: th.Tensor) -> dict[str, th.Tensor]:
+    """Gradient of a scalar with respect to every trainable parameter, by name; zeros where there is none."""
+    named = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    found = th.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {
+        name: th.zeros_like(parameter) if gradient is None else gradient
+        for (name, parameter), gradient in zip(named.items(), found, strict=True)
+    }
+
+
+def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]) -> float:
+    assert first.keys() == second.keys()
+    return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)

@@ -1,0 +1,150 @@
+"""What a user gets from pip: the wheel and the source archive hold the right files and work far from this folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lmpolicy
+
+ROOT = Path(__file__).parents[1]
+LEFT_OUT = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "runs")
+METADATA = f"lmpolicy-{lmpolicy.__version__}.dist-info"  # so the version of the metadata must be that of the module
+MODEL_FILES = ("MODEL_CARD.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+WHERE = """
+import importlib.util, json, sys
+import lmpolicy, lmpolicy.envs
+print(json.dumps({
+    "lmpolicy": lmpolicy.__file__,
+    "envs": lmpolicy.envs.__file__,
+    "top": importlib.util.find_spec("envs") is not None,
+    "heavy": sorted({"torch", "transformers"} & set(sys.modules)),
+}))
+"""
+PLAY = """
+import gymnasium as gym
+from stable_baselines3 import PPO
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+env = TextObservationWrapper(gym.make("CartPole-v1"))
+model = PPO(LMActorCriticPolicy, env, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(8)
+observation, _ = env.reset(seed=0)
+print(int(model.predict(observation)[0]) in (0, 1))
+"""
+
+
+def call(*command: str | Path, cwd: Path) -> str:
+    """Standard output of a command that must succeed, without the variables that would let this checkout leak in."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A wheel built from the tree, a source archive, and a wheel built from that archive."""
+    folder = tmp_path_factory.mktemp("packaging")
+    tree = folder / "tree"
+    # A copy: setuptools leaves build/ and an egg-info behind, and takes file lists from one that is already there.
+    shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+    shutil.copytree(ROOT / ".ci", tree / ".ci")
+    build = (sys.executable, "-m", "build", "--no-isolation")
+    call(*build, "--outdir", folder / "sdist", tree, cwd=folder)  # the wheel of this one is built from the archive
+    call(*build, "--wheel", "--outdir", folder / "direct", tree, cwd=folder)
+    (sdist,) = (folder / "sdist").glob("*.tar.gz")
+    (from_sdist,) = (folder / "sdist").glob("*.whl")
+    (wheel,) = (folder / "direct").glob("*.whl")
+    return {"sdist": sdist, "wheel from sdist": from_sdist, "wheel": wheel}
+
+
+def wheel_files(path: Path) -> set[str]:
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist())
+
+
+def sdist_files(path: Path) -> set[str]:
+    with tarfile.open(path) as archive:
+        return {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+
+
+def python_files(folder: str) -> list[Path]:
+    return [path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts]
+
+
+def test_wheel_holds_the_package_and_nothing_else(archives: dict[str, Path]) -> None:
+    files = wheel_files(archives["wheel"])
+    modules = {path.relative_to(ROOT).as_posix() for path in python_files("lmpolicy")}
+    modules |= {"lmpolicy/" + path.relative_to(ROOT).as_posix() for path in python_files("envs")}
+    assert {"lmpolicy/envs/cart_pole.py", "lmpolicy/bundled/build.py", "lmpolicy/policy.py"} <= modules
+    assert modules <= files
+    assert "lmpolicy/py.typed" in files
+    assert {name.partition("/")[0] for name in files} == {"lmpolicy", METADATA}
+    assert f"{METADATA}/licenses/LICENSE" in files
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_bundled_model_is_in_every_archive(archives: dict[str, Path], name: str) -> None:
+    assert f"lmpolicy/bundled/{name}" in wheel_files(archives["wheel"])
+    assert f"lmpolicy/bundled/{name}" in sdist_files(archives["sdist"])
+
+
+def test_every_data_file_of_the_bundled_model_is_in_the_wheel(archives: dict[str, Path]) -> None:
+    data = {path.name for path in (ROOT / "lmpolicy/bundled").iterdir() if path.is_file() and path.suffix != ".py"}
+    packed = {Path(name).name for name in wheel_files(archives["wheel"]) if name.startswith("lmpolicy/bundled/")}
+    assert data <= packed
+
+
+def test_wheels_are_small(archives: dict[str, Path]) -> None:
+    assert archives["wheel"].stat().st_size < 6e6, "the bundled model has grown, or something else got in"
+
+
+def test_source_archive_is_a_whole_project(archives: dict[str, Path]) -> None:
+    files = sdist_files(archives["sdist"])
+    assert {
+        *("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "constraints.txt"),
+        *(".ci/run", "envs/cart_pole.py", "lmpolicy/policy.py", "lmpolicy/py.typed"),
+        *("examples/cartpole.py", "tests/test_packaging.py"),
+    } <= files
+    assert not [name for name in files if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_wheel_from_the_source_archive_is_the_same(archives: dict[str, Path]) -> None:
+    with zipfile.ZipFile(archives["wheel"]) as one, zipfile.ZipFile(archives["wheel from sdist"]) as other:
+        sizes = [{file.filename: file.CRC for file in archive.infolist()} for archive in (one, other)]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.fixture(scope="module")
+def installed(archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment that holds the wheel and, besides it, only this one's dependencies."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False, symlinks=os.name != "nt")
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    call(*pip, "install", "--no-deps", "--no-index", archives["wheel from sdist"], cwd=folder)
+    (libraries,) = folder.glob("lib*/python*/site-packages") if os.name != "nt" else folder.glob("Lib/site-packages")
+    # Paths in a .pth file follow the environment's own, and .pth files found there (the editable install) do not count.
+    (libraries / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    return python
+
+
+def test_wheel_is_imported_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    found = json.loads(call(installed, "-c", WHERE, cwd=tmp_path))
+    assert installed.parents[1] in Path(found["lmpolicy"]).parents
+    assert Path(found["envs"]).parent == Path(found["lmpolicy"]).parent / "envs"
+    assert not found["top"], "a package named `envs` must not be installed at the top level"
+    assert found["heavy"] == []
+
+
+def test_wheel_trains_with_the_bundled_model(installed: Path, tmp_path: Path) -> None:
+    assert call(installed, "-c", PLAY, cwd=tmp_path).split()[-1] == "True"

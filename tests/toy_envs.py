@@ -1,0 +1,47 @@
+"""Small envs whose every answer a test can foretell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+from gymnasium import Space, spaces
+
+
+class Toy(gym.Env):
+    """Observes samples of any space, takes any action and remembers it; an episode has ``length`` steps."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], length: int = 5) -> None:
+        self.observation_space, self.action_space, self.length = observation_space, action_space, length
+        self.taken: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.taken = []
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.taken.append(action)
+        return self.observation_space.sample(), 1, len(self.taken) >= self.length, False, {"count": len(self.taken)}
+
+
+class Script(Toy):
+    """Observes the given texts in turn; the episode ends with the last of them."""
+
+    def __init__(self, texts: Sequence[str], action_space: Space[Any] | None = None) -> None:
+        longest = max(map(len, texts))
+        super().__init__(spaces.Text(max(1, longest), min_length=0), action_space or spaces.Discrete(2), len(texts) - 1)
+        self.texts = list(texts)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.texts[0], {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        _, reward, terminated, truncated, info = super().step(action)
+        return self.texts[len(self.taken)], reward, terminated, truncated, info
