@@ -44,6 +44,7 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
 
     train_env = make_vec_env(ENV_ID, n_envs=16, seed=args.seed, wrapper_class=TextObservationWrapper)
     eval_env = make_vec_env(ENV_ID, n_envs=50, seed=args.seed + 1000, wrapper_class=TextObservationWrapper)

@@ -45,6 +45,7 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
 
     options = {"wrapper_class": TextObservationWrapper, "env_kwargs": {"is_slippery": False}}
     train_env = make_vec_env(ENV_ID, n_envs=16, seed=args.seed, **options)

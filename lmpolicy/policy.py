@@ -236,6 +236,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def _after_step(self, *_: Any) -> None:
         self.optimizer.param_groups[-1]["lr"] = self._scheduled_rate
+        self.backbone.value_head.update_statistics()
         self.engine.forget()
 
 

@@ -70,6 +70,7 @@ class ScoringEngine:
         self._readings: OrderedDict[bytes, Reading] = OrderedDict()
         self._memory: dict[bytes, tuple[th.Tensor, th.Tensor]] = {}
         self._memory_version: tuple[int, ...] = ()
+        self._parameters = list(backbone.parameters())  # walking the modules anew would cost more than the lookup
 
     def __call__(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """Score a batch of observations.
@@ -110,7 +111,7 @@ class ScoringEngine:
 
     def _weights_version(self) -> tuple[int, ...]:
         """Changes whenever a trainable weight is written, moved or replaced (torch counts writes in place)."""
-        weights = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
+        weights = [parameter for parameter in self._parameters if parameter.requires_grad]
         return (sum(w._version for w in weights), sum(w.data_ptr() for w in weights), len(weights))
 
     def _score_chunks(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:

@@ -73,6 +73,7 @@ def test_enumerated_actions(space: Any, bins: Any, actions: list[Any]) -> None:
         assert all(action.dtype == space.dtype for action in found)
 
 
+@settings(deadline=None)
 @given(finite_action_spaces())
 def test_every_action_of_a_finite_space_once(space: Any) -> None:
     found = [plain(action) for action in enumerate_actions(space, limit=256)]

@@ -93,19 +93,25 @@ def names(policy: Any, trainable: bool) -> set[str]:
     return {name for name, weight in policy.named_parameters() if weight.requires_grad == trainable}
 
 
+def saved(policy: Any) -> set[str]:
+    """Names that belong in a checkpoint: what trains, the statistics of the value head, and which base it is for."""
+    statistics = {f"backbone.value_head.{name}" for name, _ in policy.backbone.value_head.named_buffers()}
+    return names(policy, True) | statistics | {"base_fingerprint"}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_lora_trains_adapters_and_value_head_alone(tiny_models: dict[str, Path], name: str) -> None:
     policy = make_policy(tiny_models[name], lora={"r": 4, "target_modules": "all-linear"})
     assert all("lora_" in name or "value_head" in name for name in names(policy, True))
     assert not any("lora_" in name or "value_head" in name for name in names(policy, False))
     assert sum("lora_A" in name for name in names(policy, True)) == (2 * 4 if name == "gpt2" else 2 * 7)
-    assert set(policy.state_dict()) == names(policy, True) | {"base_fingerprint"}
+    assert set(policy.state_dict()) == saved(policy)
 
 
 def test_frozen_trains_the_value_head_alone(llama: str) -> None:
     policy = make_policy(llama, lora="frozen")
     assert {name.split(".")[1] for name in names(policy, True)} == {"value_head"}
-    assert set(policy.state_dict()) == names(policy, True) | {"base_fingerprint"}
+    assert set(policy.state_dict()) == saved(policy)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -121,7 +127,7 @@ def test_full_fine_tuning_trains_everything(tiny_models: dict[str, Path], name: 
 
 def test_other_trainable_parts_of_peft_are_saved(llama: str) -> None:
     policy = make_policy(llama, lora={"r": 4, "use_dora": True, "modules_to_save": ["lm_head"]})
-    assert set(policy.state_dict()) == names(policy, True) | {"base_fingerprint"}
+    assert set(policy.state_dict()) == saved(policy)
     assert any("modules_to_save" in name for name in policy.state_dict())
     assert not any("original_module" in name for name in policy.state_dict())
 

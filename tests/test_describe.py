@@ -106,6 +106,7 @@ def test_format_number_rejects_what_is_no_real_number(number):
         format_number(number)
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_format_number_keeps_three_digits(number):
     text = format_number(number)
@@ -115,6 +116,7 @@ def test_format_number_keeps_three_digits(number):
     assert "e" in text or "." not in text or not text.endswith(("0", "."))
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_format_number_keeps_integers_exactly(number):
     assert int(format_number(number)) == number

@@ -467,7 +467,7 @@ def test_mountain_car_system_prompt() -> None:
 def test_cart_pole_signs(word: str) -> None:
     env, task = make("CartPole-v1")
     text = step_from(env, task, [0.0] * 4, f"push {word}")
-    assert f"rolls {word} 0.20 per second" in text
+    assert f"rolls {word} 0.4 cm per step" in text
     assert f"turns {side(1 if word == 'left' else -1)} " in text, "a pole falls against the push"
 
 

@@ -45,6 +45,7 @@ print(int(model.predict(observation)[0]) in (0, 1))
 def call(*command: str | Path, cwd: Path) -> str:
     """Standard output of a command that must succeed, without the variables that would let this checkout leak in."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["OMP_NUM_THREADS"] = "1"  # as in conftest.py
     done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -128,13 +129,13 @@ def test_wheel_from_the_source_archive_is_the_same(archives: dict[str, Path]) ->
 def installed(archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a new environment that holds the wheel and, besides it, only this one's dependencies."""
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=False, symlinks=os.name != "nt")
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin/python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
     call(*pip, "install", "--no-deps", "--no-index", archives["wheel from sdist"], cwd=folder)
-    (libraries,) = folder.glob("lib*/python*/site-packages") if os.name != "nt" else folder.glob("Lib/site-packages")
+    libraries = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
     # Paths in a .pth file follow the environment's own, and .pth files found there (the editable install) do not count.
-    (libraries / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    (Path(libraries) / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
     return python
 
 

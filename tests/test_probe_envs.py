@@ -165,7 +165,7 @@ def test_delayed_reward_through_the_critic(llama: str) -> None:
 
 def test_values_approach_the_true_ones(llama: str) -> None:
     # The LM stays as it is, so the true values are known from its probabilities.
-    model = learner(llama, delayed, {"lora": "frozen"}, learning_rate=1e-2)
+    model = learner(llama, delayed, {"lora": "frozen"}, learning_rate=lambda progress: 2e-2 * progress)
     right = probabilities(model, [START])[0, 1]
     assert 0.2 < right < 0.8
     model.learn(4096)

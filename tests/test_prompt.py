@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -128,6 +128,7 @@ def prompts(draw: st.DrawFn) -> Prompt:
     return chat(*turns, system=draw(contents), actions=draw(phrases))
 
 
+@settings(deadline=None)
 @given(prompts())
 def test_json_round_trip(prompt: Prompt) -> None:
     assert Prompt.from_json(prompt.to_json()) == prompt

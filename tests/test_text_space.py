@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
@@ -57,6 +57,7 @@ def test_text_comes_back(text: str) -> None:
     assert row_bytes(row) == text.encode()
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_every_text_comes_back(text: str) -> None:
     # st.text() draws no surrogates
@@ -66,6 +67,7 @@ def test_every_text_comes_back(text: str) -> None:
         assert space.decode(space.encode(text)) == text
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=())), st.integers(1, 40))
 def test_surrogates_become_replacement_characters(text: str, max_bytes: int) -> None:
     expected = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)

@@ -86,7 +86,7 @@ def size(prompt: Prompt) -> int:
 
 
 @pytest.mark.parametrize(
-    "right", [1, np.int64(1), np.uint8(1), np.array(1), np.array(1, np.int8), th.tensor(1), "right"]
+    "right", [1, np.int64(1), np.uint8(1), np.array(1), np.array(1, np.int8), th.tensor(1), "right", np.str_("right")]
 )
 def test_ways_to_name_an_action(right: Any) -> None:
     toy = Toy(spaces.Discrete(3), spaces.Discrete(2, start=5))

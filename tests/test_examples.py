@@ -1,0 +1,124 @@
+"""The examples run from beginning to end, keep what they say they keep, and refuse wrong input in one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from stable_baselines3 import PPO
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake")
+PNG = b"\x89PNG\r\n\x1a\n"
+pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NAMES)
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest) -> ModuleType:
+    """An example as a module, with a rollout and an update that take seconds."""
+    spec = importlib.util.spec_from_file_location(f"example_{request.param}", EXAMPLES / f"{request.param}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.HYPERPARAMETERS.update(n_steps=8, batch_size=32, n_epochs=1)
+    return module
+
+
+def run(module: ModuleType, folder: Path) -> None:
+    module.main(["--steps", "64", "--episodes", "10", "--seed", "3", "--device", "cpu", "--output", str(folder)])
+
+
+def scores(printed: str) -> dict[str, float]:
+    """Mean returns of the summary by name."""
+    lines = re.findall(r"^  (random|before training|after training) +(-?[\d.]+) \+- [\d.]+$", printed, re.MULTILINE)
+    return {name: float(number) for name, number in lines}
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_example_trains_saves_and_sums_up(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(example, tmp_path / "new" / "folder")
+    printed = capsys.readouterr().out
+    assert list(scores(printed)) == ["random", "before training", "after training"]
+    steps = re.search(r"learnt in (\d+) env steps", printed)
+    assert steps is not None
+    assert 64 <= int(steps[1]) <= 128
+    assert "stopped early" not in printed
+    model = PPO.load(tmp_path / "new" / "folder" / "model.zip", device="cpu")
+    assert model.num_timesteps == int(steps[1])
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_ctrl_c_ends_the_training_but_not_the_example(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: PPO) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PPO, "train", interrupted)
+    run(example, tmp_path)
+    printed = capsys.readouterr().out
+    assert "stopped early by Ctrl-C" in printed
+    assert "after training" in scores(printed)
+    assert (tmp_path / "model.zip").exists()
+
+
+@pytest.mark.parametrize("example", ["cartpole"], indirect=True)
+def test_cartpole_draws_the_curve_and_tells_an_episode(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(example, tmp_path)
+    picture = (tmp_path / "learning_curve.png").read_bytes()
+    assert picture.startswith(PNG)
+    assert len(picture) > 10_000
+    printed = capsys.readouterr().out
+    decisions = re.findall(
+        r"push left (\d\.\d\d) \| push right (\d\.\d\d) -> push (left|right)$", printed, re.MULTILINE
+    )
+    assert 8 <= len(decisions) <= 11
+    for left, right, taken in decisions:
+        assert float(left) + float(right) == pytest.approx(1, abs=0.011)
+        if left != right:
+            assert taken == ("left" if float(left) > float(right) else "right")
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_wrong_model_and_device_are_short_errors(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        example.main(["--model", str(tmp_path / "nonexistent"), "--output", str(tmp_path)])
+    assert "nonexistent" in str(stop.value)
+    assert len(str(stop.value).splitlines()) < 10
+    with pytest.raises(SystemExit):
+        example.main(["--device", "cuda:99", "--output", str(tmp_path)])
+    assert "--device cuda:99 does not work here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_help_names_every_option(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        example.main(["--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    for option in ("--model", "--device", "--steps", "--episodes", "--seed", "--output"):
+        assert option in printed
+
+
+@pytest.mark.parametrize("example", ["custom_task"], indirect=True)
+def test_custom_task_is_short_and_a_proper_env(example: ModuleType) -> None:
+    from gymnasium.utils.env_checker import check_env
+
+    check_env(example.Thermostat(), skip_render_check=True)
+    source = (EXAMPLES / "custom_task.py").read_text()
+    own = source[source.index("class Thermostat") : source.index("def make_env")]
+    assert len([line for line in own.splitlines() if line.strip()]) < 40
