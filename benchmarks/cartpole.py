@@ -86,7 +86,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="*", default=[None], help="folders or hub ids; default: the bundled LM")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, help="env steps; default: those of the example")
+    parser.add_argument("--steps", type=int, help="env steps; default: those of make demo")
     parser.add_argument("--every", type=int, default=5_000, help="env steps between evaluations")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--threads", type=int, default=2)

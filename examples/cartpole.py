@@ -25,6 +25,7 @@ ENV_ID = "CartPole-v1"
 BEST = 500
 """The return of a pole that never falls."""
 
+STEPS = 40_000
 N_ENVS = 8
 HYPERPARAMETERS = {
     "n_steps": 32,
@@ -34,6 +35,13 @@ HYPERPARAMETERS = {
     "gae_lambda": 0.95,
     "learning_rate": 1e-3,
 }
+POLICY_KWARGS = {"critic_lr_factor": 3.0}
+
+
+def make_training_env(seed):
+    """Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are."""
+    env = make_vec_env(ENV_ID, n_envs=N_ENVS, seed=seed, wrapper_class=TextObservationWrapper)
+    return VecNormalize(env, norm_obs=False, gamma=HYPERPARAMETERS["gamma"])
 
 
 class LearningCurve(BaseCallback):
@@ -72,15 +80,13 @@ def main(argv=None):
     args = parse_arguments(argv)
     args.output.mkdir(parents=True, exist_ok=True)
 
-    # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
-    train_env = make_vec_env(ENV_ID, n_envs=N_ENVS, seed=args.seed, wrapper_class=TextObservationWrapper)
-    train_env = VecNormalize(train_env, norm_obs=False, gamma=HYPERPARAMETERS["gamma"])
+    train_env = make_training_env(args.seed)
     eval_env = make_vec_env(ENV_ID, n_envs=10, seed=args.seed + 1000, wrapper_class=TextObservationWrapper)
     try:
         model = PPO(
             LMActorCriticPolicy,
             train_env,
-            policy_kwargs={"model": args.model},
+            policy_kwargs={**POLICY_KWARGS, "model": args.model},
             device=args.device,
             seed=args.seed,
             **HYPERPARAMETERS,
@@ -176,7 +182,7 @@ def parse_arguments(argv):
     )
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=30_000, help="env steps of training")
+    parser.add_argument("--steps", type=int, default=STEPS, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("runs/cartpole"), help="folder for what is written")

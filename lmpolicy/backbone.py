@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import peft
 import torch as th
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from lmpolicy.prompt import PromptRenderer
 
@@ -163,7 +165,11 @@ class ValueHead(nn.Module):
 
 
 def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # a bar for every policy that is built is noise
     try:
+        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+            raise FileNotFoundError(f"the folder {path} has no config.json")
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
     except Exception as error:  # OSError, ValueError, SafetensorError; a bare Exception for a broken tokenizer file
@@ -172,6 +178,9 @@ def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
             "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
             '{"policy_kwargs": {..., "model": "new place"}}).'
         ) from error
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()
     return model, tokenizer
 
 
@@ -184,7 +193,10 @@ def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Modul
     assert isinstance(lora, dict)
     # A copy of the settings: peft writes the target modules it found into its config.
     config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
-    return peft.get_peft_model(base, config)
+    with warnings.catch_warnings():
+        # peft 0.21 asks transformers 5.23 for a name that is about to go; the user can do nothing about it
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        return peft.get_peft_model(base, config)
 
 
 def remove_dropout(model: nn.Module) -> None:

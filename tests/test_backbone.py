@@ -13,7 +13,7 @@ from lm_tools import MODELS, encode, gradients, make_policy, prompt
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lmpolicy.backbone import ValueHead, fingerprint
+from lmpolicy.backbone import EPSILON, ValueHead, fingerprint
 
 IDS = th.tensor([[1, 2, 3, 0, 5, 9, 200, 0, 7]])
 
@@ -254,6 +254,46 @@ def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]
     changed = states.clone()
     changed[1, 2] *= -1
     assert (head(changed, mask, last) - values)[1].abs() > 1e-4
+
+
+def test_value_head_standardises_by_what_it_was_trained_on() -> None:
+    th.manual_seed(0)
+    head = ValueHead(8, ()).train()
+    whole = th.ones(7, 3, dtype=th.bool)
+    states = [3 + 0.1 * th.randn(size, 3, 8) for size in (7, 2, 5)]
+    seen = []
+    head.mlp[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    with th.no_grad():
+        head(states[0], whole, th.full((7,), 2))  # a rollout does not count
+    head.update_statistics()
+    assert head.mean.abs().max() == 0
+    raw = []
+    for batch in states:
+        mean, deviation = head.mean.clone(), head.variance.sqrt() + EPSILON
+        head(batch, whole[: len(batch)], th.full((len(batch),), 2))
+        assert th.equal(head.mean, mean)  # not within the forward
+        raw.append(seen[-1] * deviation + mean)
+        head.update_statistics()
+    features = th.cat(raw)
+    th.testing.assert_close(head.mean, features.mean(0), rtol=1e-3, atol=1e-4)
+    th.testing.assert_close(head.variance, features.var(0, unbiased=False), rtol=1e-3, atol=1e-4)
+    head.update_statistics()  # nothing new
+    th.testing.assert_close(head.mean, features.mean(0), rtol=1e-3, atol=1e-4)
+
+
+def test_statistics_do_not_depend_on_micro_batches(llama: str) -> None:
+    policies = [make_policy(llama, micro_batch_size=size) for size in (None, 2)]
+    rows = encode([prompt(f"row {i}, column 3") for i in range(5)])
+    for policy in policies:
+        for _ in range(2):
+            values, log_prob, _ = policy.evaluate_actions(rows, th.zeros(5))
+            policy.optimizer.zero_grad()
+            (values.square().sum() + log_prob.sum()).backward()
+            policy.optimizer.step()
+    heads = [policy.backbone.value_head for policy in policies]
+    assert heads[0].mean.abs().max() > 0
+    th.testing.assert_close(heads[0].mean, heads[1].mean, rtol=0, atol=1e-4)
+    th.testing.assert_close(heads[0].variance, heads[1].variance, rtol=0, atol=1e-4)
 
 
 def test_new_value_head_says_zero(llama: str) -> None:

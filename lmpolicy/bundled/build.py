@@ -165,9 +165,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128, help="hidden size")
     parser.add_argument("--layers", type=int, default=3, help="number of layers")
     parser.add_argument("--heads", type=int, default=4, help="number of attention heads")
-    parser.add_argument("--steps", type=int, default=3000, help="optimizer steps")
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens per step")
-    parser.add_argument("--rate", type=float, default=3e-3, help="largest learning rate")
+    parser.add_argument("--steps", type=int, default=6000, help="optimizer steps")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens per step")
+    parser.add_argument("--rate", type=float, default=2e-3, help="largest learning rate")
     parser.add_argument("--device", default="cpu", help="where to train")
     arguments = parser.parse_args()
 
