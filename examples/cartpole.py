@@ -17,6 +17,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
@@ -25,15 +26,16 @@ ENV_ID = "CartPole-v1"
 BEST = 500
 """The return of a pole that never falls."""
 
-STEPS = 40_000
+STEPS = 32_768
 N_ENVS = 8
 HYPERPARAMETERS = {
-    "n_steps": 32,
+    "n_steps": 128,
     "batch_size": 256,
-    "n_epochs": 10,
-    "gamma": 0.98,
+    "n_epochs": 5,
+    "gamma": 0.99,
     "gae_lambda": 0.95,
-    "learning_rate": 1e-3,
+    "ent_coef": 0.01,  # without it, the policy is certain of itself before it has learnt to stay on the track
+    "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
 }
 POLICY_KWARGS = {"critic_lr_factor": 3.0}
 

@@ -22,7 +22,7 @@ DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
 FROZEN = "frozen"
 
-EPSILON = 1e-4
+EPSILON = 1e-3
 LARGEST = 10.0
 """Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
 

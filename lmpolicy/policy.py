@@ -123,7 +123,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         # SB3 writes one rate into every group before each update, so the factor comes in at the step itself.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
-        self.register_load_state_dict_post_hook(_excuse_base)
+        self.register_load_state_dict_post_hook(self._excuse_base)
 
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Choose an action for each observation.
@@ -213,7 +213,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
                 "adapter means nothing on other weights: restore the model or pin its revision, or name the right one "
                 'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was trained on"}})'
             )
-        return super().load_state_dict(state, strict=strict, assign=assign)
+        keys = super().load_state_dict(state, strict=strict, assign=assign)
+        self.engine.watch_weights()
+        return keys
 
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder: ``peft.PeftModel.from_pretrained(base, folder)`` reads it.
@@ -239,12 +241,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self.backbone.value_head.update_statistics()
         self.engine.forget()
 
-
-def _excuse_base(policy: th.nn.Module, keys: Any) -> None:
-    """Base weights are never in a checkpoint, so they are not missing from it."""
-    assert isinstance(policy, LMActorCriticPolicy)
-    frozen = policy.backbone.frozen
-    keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
+    def _excuse_base(self, _: Any, keys: Any) -> None:
+        """Base weights are never in a checkpoint, so they are not missing from it."""
+        frozen = self.backbone.frozen
+        keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
 
 
 def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

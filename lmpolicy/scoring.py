@@ -70,7 +70,7 @@ class ScoringEngine:
         self._readings: OrderedDict[bytes, Reading] = OrderedDict()
         self._memory: dict[bytes, tuple[th.Tensor, th.Tensor]] = {}
         self._memory_version: tuple[int, ...] = ()
-        self._parameters = list(backbone.parameters())  # walking the modules anew would cost more than the lookup
+        self.watch_weights()
 
     def __call__(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """Score a batch of observations.
@@ -90,6 +90,14 @@ class ScoringEngine:
         order = {key: index for index, key in enumerate(distinct)}
         rows = th.tensor([order[key] for key in keys], device=scores.device)
         return scores[rows], values[rows]
+
+    def watch_weights(self) -> None:
+        """List the weights whose changes are watched: walking the modules in every call would cost more than it saves.
+
+        Called again after loading, which may have put other tensors in their place.
+        """
+        self._parameters = list(self.backbone.parameters())
+        self.forget()
 
     def forget(self) -> None:
         """Drop the rollout memory; called after each optimizer step, since fused ones write weights uncounted."""

@@ -177,7 +177,7 @@ def test_same_seed_same_run(llama: str) -> None:
 # An update that must change nothing
 
 
-def assert_update_agrees_with_rollout(model: PPO, tolerance: float = 1e-5) -> None:
+def assert_update_agrees_with_rollout(model: PPO) -> None:
     """At learning rate 0, the update sees the very policy and values that the rollout acted with."""
     model.learn(model.n_steps * model.n_envs)
     assert abs(model.logger.name_to_value["train/approx_kl"]) <= 1e-7
@@ -189,8 +189,9 @@ def assert_update_agrees_with_rollout(model: PPO, tolerance: float = 1e-5) -> No
     log_probs, spread = [], 0.0
     for batch in model.rollout_buffer.get(3):
         values, log_prob, _ = model.policy.evaluate_actions(batch.observations, batch.actions)
-        th.testing.assert_close(log_prob.detach(), batch.old_log_prob, rtol=0, atol=tolerance)
-        th.testing.assert_close(values.detach().flatten(), batch.old_values, rtol=0, atol=tolerance)
+        th.testing.assert_close(log_prob.detach(), batch.old_log_prob, rtol=0, atol=1e-5)
+        # Standardised features are rounding errors times up to 1e3.
+        th.testing.assert_close(values.detach().flatten(), batch.old_values, rtol=0, atol=1e-3)
         log_probs.append(log_prob.detach())
         spread = max(spread, float(values.detach().std()) if len(values) > 1 else 0.0)
     assert th.cat(log_probs).std() > 1e-3  # not trivially uniform
