@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "Blackjack-v1"
 HYPERPARAMETERS = {
@@ -89,12 +89,8 @@ def main(argv=None):
 def show_decisions(model):
     """Print what the model does with each total, without an ace that counts 11, against each card of the dealer."""
     env = TextObservationWrapper(gym.make(ENV_ID))
-    env.reset(seed=0)
     totals, cards = range(20, 10, -1), range(1, 11)
-    # The prompt of any observation: the messages of this env, with other words at the end.
-    texts = [env.task.format_observation((total, card, 0)) for total in totals for card in cards]
-    prompts = [Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions) for text in texts]
-    rows = np.stack([env.observation_space.encode(prompt.to_json()) for prompt in prompts])
+    rows = np.stack([env.encode((total, card, 0)) for total in totals for card in cards])
     actions, _ = model.predict(rows, deterministic=True)
     letters = np.array(["S", "H"])[actions].reshape(len(totals), len(cards))
     print("\nWhat the trained model does (S: stick, H: hit), with no usable ace.")

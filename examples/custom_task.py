@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, TextTask
 
 
 class Thermostat(gym.Env):
@@ -123,15 +123,12 @@ def main(argv=None):
 def show_answers(model):
     """Print how likely the model is to heat at some temperatures."""
     env = make_env()
-    env.reset(seed=0)
     print("\nWhat the trained model does.")
     for temperature in (15, 18, 20, 20.5, 21, 21.5, 22, 24, 27):
-        text = env.task.format_observation([temperature])
-        prompt = Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions)
-        row, _ = model.policy.obs_to_tensor(env.observation_space.encode(prompt.to_json()))
+        row, _ = model.policy.obs_to_tensor(env.encode([temperature]))
         with torch.no_grad():
             wait, heat = model.policy.get_distribution(row).distribution.probs[0]
-        print(f"  {text:<28} wait {wait:.2f} | heat {heat:.2f}")
+        print(f"  {env.task.format_observation([temperature]):<28} wait {wait:.2f} | heat {heat:.2f}")
 
 
 def parse_arguments(argv):

@@ -19,7 +19,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
-from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "FrozenLake-v1"
 HYPERPARAMETERS = {
@@ -93,12 +93,8 @@ def main(argv=None):
 def show_way(model):
     """Print the lake with the direction that the model takes on each cell."""
     env = TextObservationWrapper(gym.make(ENV_ID, is_slippery=False))
-    env.reset(seed=0)
     tiles = env.unwrapped.desc.astype(str)
-    # The prompt of any observation: the messages of this env, with other words at the end.
-    texts = [env.task.format_observation(cell) for cell in range(tiles.size)]
-    prompts = [Prompt((*env.prompt.messages[:-1], ("user", text)), env.prompt.actions) for text in texts]
-    rows = np.stack([env.observation_space.encode(prompt.to_json()) for prompt in prompts])
+    rows = np.stack([env.encode(cell) for cell in range(tiles.size)])
     actions, _ = model.predict(rows, deterministic=True)
     arrows = np.array(["<", "v", ">", "^"])[actions].reshape(tiles.shape)
     print("\nWhere the trained model goes (H: hole, G: goal; it starts at the top left).")

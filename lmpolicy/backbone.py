@@ -99,8 +99,8 @@ class ValueHead(nn.Module):
     stopped at the LM it cannot learn it; pooling lets the critic look the numbers up where they were read.
 
     Hidden states differ little from prompt to prompt of one task: nearly all of them is what the prompts share, and an
-    MLP on top learns their mean and nothing else. So the features are standardised, by statistics of the prompts that
-    the critic was trained on (explained variance on CartPole: 0.24 without, 0.87 with, the same as from the raw state).
+    MLP on top learns their mean and little else. So the features are standardised, by statistics of the prompts that
+    the critic was trained on.
 
     :param hidden_size: width of the LM.
     :param sizes: hidden layer sizes of the MLP.

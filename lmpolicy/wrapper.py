@@ -155,11 +155,30 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         # An int reward would turn SubprocVecEnv's reward array into int64, which reward shaping cannot write into.
         return row, float(reward), bool(terminated), bool(truncated), info
 
-    def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
-        """Put the observation into words and build the prompt; return its row."""
+    def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
+        """The row of any observation, for asking a model what it would do there; the env stays where it is.
+
+        Example:
+            >>> env = TextObservationWrapper(gym.make("Blackjack-v1"))
+            >>> row = env.encode((20, 10, 0))  # action, _ = model.predict(row)
+
+        :param observation: a value of the env's own observation space.
+        :param info: the env's info, if the task's phrases depend on it.
+        :return: uint8 row; its history is that of the running episode.
+        """
+        text, legal = self._words(observation), self._phrases.legal(observation, info or {})
+        return self._fit(text, tuple(legal))[1]
+
+    def _words(self, observation: Any) -> str:
+        """The task's words for an observation."""
         text = self.task.format_observation(observation)
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.format_observation must return str, got {type(text).__name__}")
+        return _expressible(text)
+
+    def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
+        """Put the observation into words and build the prompt; return its row."""
+        text = self._words(observation)
         # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
         self._legal = self._phrases.legal(observation, info) or (self._legal if ended else {})
         if not self._legal:
@@ -167,8 +186,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
             )
-        self._observation_text = _expressible(text)
-        self._prompt, row = self._fit(self._observation_text, tuple(self._legal))
+        self._observation_text = text
+        self._prompt, row = self._fit(text, tuple(self._legal))
         return row
 
     def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:

@@ -713,3 +713,18 @@ def test_examples_in_docstrings(module: str) -> None:
 
 def test_the_cut_mark_is_the_one_tested() -> None:
     assert lmpolicy.wrapper.CUT_MARK == CUT
+
+
+def test_encode_is_what_the_agent_would_read_there() -> None:
+    env = TextObservationWrapper(gym.make("FrozenLake-v1", is_slippery=False), history=1)
+    row, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(env.encode(0), row)
+    there = env.encode(4)
+    assert env.prompt.to_json() == env.observation_space.decode(row), "the env stays where it is"
+    env.reset(seed=0)
+    reached, *_ = env.step("move down")
+    history = ("user", Prompt.from_json(env.observation_space.decode(row)).messages[-1][1]), ("assistant", "move down")
+    prompt = Prompt.from_json(env.observation_space.decode(there))
+    with_history = Prompt((prompt.messages[0], *history, prompt.messages[1]), prompt.actions)
+    assert env.observation_space.decode(reached) == with_history.to_json()
+    np.testing.assert_array_equal(env.encode(4), reached)
