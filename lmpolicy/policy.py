@@ -225,10 +225,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """
         lm = self.backbone.lm
         if not isinstance(lm, PeftModel):
-            raise ValueError(
-                f"there is no adapter with lora={self._settings['lora']!r}; policy.backbone.lm is the model itself and "
-                "has save_pretrained(folder)"
-            )
+            mode = self._settings["lora"]
+            raise ValueError(f"no adapter with lora={mode!r}; policy.backbone.lm.save_pretrained saves the model")
         lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary
 
     def _before_step(self, *_: Any) -> None:
