@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from lmpolicy.prompt import PromptRenderer
 
 BUNDLED = Path(__file__).parent / "bundled"
 DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
-DEFAULT_LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
+DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
 FROZEN = "frozen"
 
 EPSILON = 1e-3
 LARGEST = 10.0
 """Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
+
+MOST_SEEN = 1_024
+"""Batches of features kept for the next update of the statistics; who never steps must not fill the memory."""
 
 MEMORY = 20_000
 """Prompts over which the moving statistics of the value head's features reach back."""
@@ -104,7 +108,7 @@ class ValueHead(nn.Module):
 
     :param hidden_size: width of the LM.
     :param sizes: hidden layer sizes of the MLP.
-    :param heads: number of pooling queries.
+    :param heads: number of pooling queries; fewer where the width does not divide by it.
     """
 
     mean: th.Tensor
@@ -114,15 +118,15 @@ class ValueHead(nn.Module):
     def __init__(self, hidden_size: int, sizes: Sequence[int], heads: int = 4) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(hidden_size, elementwise_affine=False)
-        self.scores = nn.Linear(hidden_size, heads)
+        self.heads = math.gcd(hidden_size, heads)
+        self.scores = nn.Linear(hidden_size, self.heads)
         self.contents = nn.Linear(hidden_size, hidden_size)
-        self.heads = heads
         layers: list[nn.Module] = []
         width = 2 * hidden_size
         self.register_buffer("mean", th.zeros(width))
         self.register_buffer("variance", th.ones(width))
         self.register_buffer("count", th.zeros(()))
-        self._seen: list[th.Tensor] = []
+        self._seen: deque[th.Tensor] = deque(maxlen=MOST_SEEN)
         for size in sizes:
             layers += [nn.Linear(width, size), nn.Tanh()]
             width = size
@@ -154,7 +158,7 @@ class ValueHead(nn.Module):
         """
         if not self._seen:
             return
-        features = th.cat(self._seen)
+        features = th.cat(list(self._seen))
         self._seen.clear()
         self.count += len(features)
         rate = len(features) / self.count.clamp(max=MEMORY).clamp(min=len(features))
@@ -192,7 +196,7 @@ def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Modul
         return base
     assert isinstance(lora, dict)
     # A copy of the settings: peft writes the target modules it found into its config.
-    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", "target_modules": "all-linear", **lora})
     with warnings.catch_warnings():
         # peft 0.21 asks transformers 5.23 for a name that is about to go; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)

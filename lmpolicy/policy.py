@@ -40,8 +40,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param model: hub id or local folder of a causal LM; ``None``: the bundled one.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: as the checkpoint has it.
-    :param lora: arguments of :class:`peft.LoraConfig`; ``None``: full fine-tuning; ``"frozen"``: only the value head
-        learns. Default: rank 16 on all linear layers.
+    :param lora: arguments of :class:`peft.LoraConfig`, on all linear layers unless ``target_modules`` says otherwise;
+        ``None``: full fine-tuning; ``"frozen"``: only the value head learns. Default: rank 16.
     :param score_normalization: ``"sum"`` of a phrase's token log-probabilities (default: an exact probability), or its
         mean per ``"token"`` or per ``"word"`` (so that long phrases are not unlikely for being long).
     :param temperature: divides the scores; above 0.
@@ -123,6 +123,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         # SB3 writes one rate into every group before each update, so the factor comes in at the step itself.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
+        self.optimizer.register_state_dict_post_hook(_shorten_steps)
         self.register_load_state_dict_post_hook(self._excuse_base)
 
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
@@ -243,6 +244,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Base weights are never in a checkpoint, so they are not missing from it."""
         frozen = self.backbone.frozen
         keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
+
+
+def _shorten_steps(_: th.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+    """Write Adam's step counts as numbers, which it reads as well: a tensor takes half a kilobyte in a checkpoint."""
+    states = state_dict["state"]
+    state_dict["state"] = {
+        index: {k: float(v) if k == "step" and isinstance(v, th.Tensor) else v for k, v in state.items()}
+        for index, state in states.items()
+    }
 
 
 def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

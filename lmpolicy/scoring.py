@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -18,6 +19,9 @@ from lmpolicy.text_space import check_dtype, decode_bytes, row_bytes
 
 ILLEGAL = -1e30
 """Score of an illegal phrase: its probability is exactly 0 in float32, and gradients stay finite, unlike with -inf."""
+
+EXACT, ROUGH = 1e-3, 0.3
+"""Largest difference between packed and plain log-probabilities that is rounding, in float32 and in half precision."""
 
 NORMALIZATIONS = ("sum", "token", "word")
 READ_CACHE = 32_768
@@ -70,6 +74,7 @@ class ScoringEngine:
         self._readings: OrderedDict[bytes, Reading] = OrderedDict()
         self._memory: dict[bytes, tuple[th.Tensor, th.Tensor]] = {}
         self._memory_version: tuple[int, ...] = ()
+        self._checked = False
         self.watch_weights()
 
     def __call__(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
@@ -78,9 +83,12 @@ class ScoringEngine:
         :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
         :return: scores float32 ``(B, K)``, ``ILLEGAL`` where a row has no such phrase; values float32 ``(B,)``.
         :raises TypeError: if the rows are not uint8.
-        :raises ValueError: if a row is no prompt, has more than K phrases or is too long for the model.
+        :raises ValueError: if a row is no prompt, has more than K phrases or is too long for the model; in the first
+            call also if the model cannot run packed prompts.
         """
         check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
+        if not self._checked:
+            self._check_model()
         keys = [row_bytes(row) for row in observations.cpu().numpy()]
         distinct = list(dict.fromkeys(keys))
         if th.is_grad_enabled():
@@ -137,14 +145,8 @@ class ScoringEngine:
     def _score(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values of distinct prompts by one forward."""
         readings = self._read(keys)
-        device = next(self.backbone.parameters()).device
-        packed = pack([r.tokens for r in readings], [r.trie for r in readings], self.n_actions, device)
-        logits, states, prefix_states = self._forward(packed)
-        log_probs = logits.float().log_softmax(dim=-1)  # (R, 1 + N, vocabulary)
-        edges = log_probs.gather(1, packed.edge_predictors[..., None].expand(-1, -1, log_probs.shape[-1]))
-        edges = edges.gather(2, packed.edge_tokens[..., None]).squeeze(-1)  # (R, E)
-        edges = th.cat([edges, edges.new_zeros(len(edges), 1)], dim=1)  # the padding edge adds nothing
-        sums = edges[:, None, :].expand(-1, self.n_actions, -1).gather(2, packed.paths).sum(-1)  # (R, K)
+        packed = self._pack(readings)
+        sums, states, prefix_states = self._log_probs(packed)
         scores = sums / (self._lengths(readings, packed) * self.temperature)
         last = packed.predictors[:, 0]
         mask = packed.prompt
@@ -155,6 +157,59 @@ class ScoringEngine:
             last = last + shared
         values = self.backbone.values(states, mask, last)
         return scores.masked_fill(~packed.legal, ILLEGAL), values
+
+    def _pack(self, readings: list[Reading]) -> Packed:
+        device = next(self.backbone.parameters()).device
+        width = max(self.n_actions, *(len(r.trie.lengths) for r in readings))
+        return pack([r.tokens for r in readings], [r.trie for r in readings], width, device)
+
+    def _log_probs(self, packed: Packed) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
+        """Log-probability of each phrase, ``(R, K)``, and the final hidden states of rows and prefix."""
+        logits, states, prefix_states = self._forward(packed)
+        log_probs = logits.float().log_softmax(dim=-1)  # (R, 1 + N, vocabulary)
+        edges = log_probs.gather(1, packed.edge_predictors[..., None].expand(-1, -1, log_probs.shape[-1]))
+        edges = edges.gather(2, packed.edge_tokens[..., None]).squeeze(-1)  # (R, E)
+        edges = th.cat([edges, edges.new_zeros(len(edges), 1)], dim=1)  # the padding edge adds nothing
+        sums = edges[:, None, :].expand(-1, packed.paths.shape[1], -1).gather(2, packed.paths).sum(-1)
+        return sums, states, prefix_states
+
+    @th.no_grad()
+    def _check_model(self) -> None:
+        """Hold one packed forward against the plain one, phrase by phrase.
+
+        A model that does not honour explicit positions and a 4-D attention mask would score phrases wrongly without a
+        word; here it is found before the first step.
+        """
+        model: Any = self.backbone.lm
+        tokens = np.random.default_rng(0).integers(0, model.config.get_text_config().vocab_size, size=32)
+        prompts = [tokens[:12], np.concatenate([tokens[:9], tokens[12:18]])]  # 9 tokens shared, lengths 12 and 15
+        phrases = [(18,), (18, 19, 20), (18, 21), (22, 23)]
+        texts = [tuple(int(tokens[index]) for index in phrase) for phrase in phrases]
+        trie = build_trie(tuple(texts))
+        naive = []
+        try:
+            packed = self._pack([Reading(prompt, trie, np.ones(len(texts), dtype=np.int64)) for prompt in prompts])
+            scores = self._log_probs(packed)[0][:, : len(texts)]
+            for prompt in prompts:
+                for text in texts:
+                    ids = th.tensor([[*prompt.tolist(), *text]], device=scores.device)
+                    log_probs = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+                    positions = th.arange(len(prompt) - 1, ids.shape[1] - 1, device=scores.device)
+                    naive.append(log_probs[positions, ids[0, len(prompt) :]].sum())
+            error = float((scores.flatten() - th.stack(naive)).abs().max())
+        except (TypeError, ValueError, AttributeError, RuntimeError, IndexError, NotImplementedError) as problem:
+            raise ValueError(self._unsupported(repr(problem))) from problem
+        exact = scores.dtype == next(model.parameters()).dtype
+        if not error < (EXACT if exact else ROUGH):
+            raise ValueError(self._unsupported(f"log-probabilities are off by {error:.2g}"))
+        self._checked = True
+
+    def _unsupported(self, problem: str) -> str:
+        return (
+            f"{self.backbone.name} ({type(self.backbone.lm.config).__name__}) cannot score packed phrases: {problem}. "
+            "The engine needs a causal LM that honours position_ids, a 4-D attention_mask, a DynamicCache and "
+            "logits_to_keep, as Llama, Qwen, Mistral and GPT-2 do: choose another model"
+        )
 
     def _forward(self, packed: Packed) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         """Logits where an action token is predicted, and the final hidden states of rows and prefix."""

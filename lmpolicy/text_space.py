@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -80,6 +82,10 @@ class TextSpace(spaces.Box):
             raise ValueError("TextSpace.sample takes neither mask nor probability")
         length = int(self.np_random.integers(0, self.max_bytes + 1))
         return self.encode("".join(map(chr, self.np_random.integers(32, 127, size=length))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the bounds, which are the same for every byte: each checkpoint holds the space.
+        return TextSpace, (self.max_bytes,), {"_np_random": self._np_random}
 
     def __repr__(self) -> str:
         return f"TextSpace(max_bytes={self.max_bytes})"

@@ -471,6 +471,24 @@ def test_cart_pole_signs(word: str) -> None:
     assert f"turns {side(1 if word == 'left' else -1)} " in text, "a pole falls against the push"
 
 
+def test_cart_pole_words_are_exact_enough_to_balance() -> None:
+    """A linear controller that reads nothing but the words stands until the time is up."""
+    env, task = make("CartPole-v1")
+    weights = {"leans": 0.064, "turns": 0.105, "Cart is": 0.038, "rolls": 0.013}
+    for seed in range(5):
+        observation, _ = env.reset(seed=seed)
+        steps, terminated, truncated = 0, False, False
+        while not (terminated or truncated):
+            words = re.findall(
+                r"(leans|turns|Cart is|rolls) (left|right) ([\d.]+)", task.format_observation(observation)
+            )
+            assert len(words) == 4
+            push = sum(weights[name] * float(number) * (1 if word == "right" else -1) for name, word, number in words)
+            observation, _, terminated, truncated, _ = env.step(int(push > 0))
+            steps += 1
+        assert steps == 500
+
+
 # --- lunar lander ---------------------------------------------------------------------------------
 
 
