@@ -65,7 +65,9 @@ class LearningCurve(BaseCallback):
 
     def _on_rollout_start(self):
         if self.num_timesteps >= self.every * (len(self.evaluations) + 1):
-            self.evaluations.append((self.num_timesteps, self.evaluate(self.model)[0]))
+            mean, _ = self.evaluate(self.model)
+            self.evaluations.append((self.num_timesteps, mean))
+            print(f"{self.num_timesteps:8,} env steps: mean return {mean:.1f} in evaluation")
 
 
 class RandomPlay:
