@@ -528,3 +528,53 @@ def test_logger_gets_numbers(llama: str, tmp_path: Path) -> None:
     logged = model.logger.name_to_value
     for key in ("train/approx_kl", "train/value_loss", "train/entropy_loss", "train/explained_variance"):
         assert np.isfinite(logged[key]) or key == "train/explained_variance"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What other projects got wrong around the learner
+
+
+def test_gradient_norm_is_really_clipped(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = TextObservationWrapper(gym.make("CartPole-v1"))
+    settings = {"model": llama, "lora": {"r": 4}}
+    model = PPO(
+        LMActorCriticPolicy, env, n_steps=8, batch_size=8, n_epochs=1, max_grad_norm=1e-3, policy_kwargs=settings
+    )
+    norms = []
+
+    def measure(optimizer: th.optim.Optimizer, *_: Any) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        assert len(gradients) > 10
+        norms.append(float(th.stack([gradient.norm() for gradient in gradients]).norm()))
+
+    model.policy.optimizer.register_step_pre_hook(measure)
+    model.learn(16)
+    assert norms
+    assert max(norms) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_time_limit_adds_the_value_of_the_last_observation(llama: str) -> None:
+    class Still(gym.Env):
+        """Nothing happens, for reward 0, until the time is up after one step."""
+
+        observation_space = spaces.Discrete(2)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+            super().reset(seed=seed)
+            return 0, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+            return 1, 0.0, False, True, {}
+
+    env = TextObservationWrapper(Still())
+    settings = {"model": llama, "lora": {"r": 4}}
+    model = PPO(LMActorCriticPolicy, env, n_steps=4, batch_size=4, gamma=0.5, learning_rate=0.0, policy_kwargs=settings)
+    with th.no_grad():
+        for parameter in model.policy.backbone.value_head.parameters():
+            parameter.normal_(std=0.5)
+    row, _ = model.policy.obs_to_tensor(env.encode(1))
+    value = float(model.policy.predict_values(row))
+    assert abs(value) > 1e-2
+    model.learn(4)
+    np.testing.assert_allclose(model.rollout_buffer.rewards, 0.5 * value, rtol=1e-4)
