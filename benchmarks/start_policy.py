@@ -14,18 +14,7 @@ import numpy as np
 import torch
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
-
-ENV_IDS = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "Pendulum-v1",
-    "Blackjack-v1",
-    "FrozenLake-v1",
-    "FrozenLake8x8-v1",
-    "Taxi-v4",
-    "CliffWalking-v1",
-)
+from lmpolicy.bundled.corpus import WEIGHTS
 
 
 def largest_probabilities(env_id, model, prompts, seed):
@@ -56,7 +45,7 @@ def main(argv=None):
         table = csv.writer(file)
         table.writerow(["env", "actions", "uniform", "mean_largest_probability", "highest", "prompts", "seed"])
         print(f"{'env':<18}{'uniform':>9}{'mean':>9}{'highest':>9}")
-        for env_id in ENV_IDS:
+        for env_id in WEIGHTS:
             largest, actions = largest_probabilities(env_id, args.model, args.prompts, args.seed)
             numbers = [f"{number:.3f}" for number in (1 / actions, largest.mean(), largest.max())]
             table.writerow([env_id, actions, *numbers, args.prompts, args.seed])

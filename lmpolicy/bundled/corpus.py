@@ -87,8 +87,11 @@ def documents(seed: int) -> Iterator[str]:
     names = list(WEIGHTS)
     weights = np.array([WEIGHTS[name] for name in names], dtype=float)
     worded = {name: TextObservationWrapper(gym.make(name).unwrapped) for name in names}
-    # Bare states are where an env has nothing but numbers: the words of its task are then the generic ones.
-    generic = {name: TextObservationWrapper(_bare(name), GenericTask(), action_bins=_bins(name)) for name in names}
+    bins = {"Pendulum-v1": 3}  # the one with continuous actions
+    generic = {
+        name: TextObservationWrapper(gym.make(name).unwrapped, GenericTask(), action_bins=bins.get(name))
+        for name in names
+    }
     while True:
         kind = rng.random()
         if kind < NUMBERS_SHARE:
@@ -195,11 +198,3 @@ def scatter(env: Any, rng: np.random.Generator) -> bool:
     else:
         return False
     return True
-
-
-def _bare(name: str) -> gym.Env:
-    return gym.make(name).unwrapped
-
-
-def _bins(name: str) -> int | None:
-    return 3 if name == "Pendulum-v1" else None
