@@ -23,6 +23,13 @@ DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
 FROZEN = "frozen"
 
+STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
+STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
+"""Peft refuses to adapt these layers of state space models: fused kernels read their weights past the adapter."""
+
+WIDE = 512
+"""Hidden size from which half precision is faster; below, converting takes longer than it saves."""
+
 EPSILON = 1e-3
 LARGEST = 10.0
 """Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
@@ -39,7 +46,7 @@ class Backbone(nn.Module):
 
     :param model: hub id or local folder; ``None`` for the bundled LM.
     :param revision: branch, tag or commit of a hub model.
-    :param dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"`` (that of the checkpoint).
+    :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``, see :func:`auto_dtype`.
     :param lora: arguments of :class:`peft.LoraConfig`; ``None`` trains every weight; ``"frozen"`` trains none but the
         value head.
     :param value_head: hidden layer sizes of the value head.
@@ -69,9 +76,9 @@ class Backbone(nn.Module):
         base, self.tokenizer = _load(path, options)
         # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
-        if dtype != "auto":
-            for parameter in base.parameters():  # and no buffer: rotary frequencies are float32 in every model
-                parameter.data = parameter.data.to(DTYPES[dtype])
+        self._auto = dtype == "auto" and lora is not None
+        if not self._auto:  # Adam's steps are lost in half precision, hence float32 where the base itself is trained
+            _cast(base, DTYPES[dtype] if dtype != "auto" else th.float32)
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         hidden_size: int = base.config.get_text_config().hidden_size
@@ -84,16 +91,28 @@ class Backbone(nn.Module):
         # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
 
-    def values(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+    def settle_dtype(self) -> None:
+        """Cast the frozen base to what suits the device it is on; not before, since SB3 moves a policy once it is made.
+
+        Adapters and value head stay in float32.
+        """
+        if self._auto:
+            weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
+            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.lm.config.get_text_config().hidden_size))
+
+    def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Value of each prompt from the LM's final hidden states.
 
-        :param states: hidden states of the prompt tokens, ``(R, T, hidden)``.
-        :param mask: which of them belong to the prompt, bool ``(R, T)``.
-        :param last: column of the last prompt token, ``(R,)``.
+        :param states: hidden states of all tokens, ``(N, hidden)``; the first of them belong to every prompt.
+        :param shared: P, how many do.
+        :param index: which others belong to each prompt, ``(R, T)``.
+        :param mask: which of those exist, bool ``(R, T)``.
+        :param last: the last token of each prompt, ``(R,)``.
         :return: float32 ``(R,)``.
         """
         states = states.float()
-        return self.value_head(states if self.value_gradient else states.detach(), mask, last)
+        with th.autocast(states.device.type, enabled=False):  # a value in half precision has two or three digits
+            return self.value_head(states if self.value_gradient else states.detach(), shared, index, mask, last)
 
 
 class ValueHead(nn.Module):
@@ -135,14 +154,16 @@ class ValueHead(nn.Module):
         nn.init.zeros_(last.bias)
         self.mlp = nn.Sequential(*layers, last)
 
-    def forward(self, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+    def forward(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Pool, standardise and regress; see :meth:`Backbone.values` for shapes."""
         states = self.norm(states)
-        scores = self.scores(states).masked_fill(~mask[..., None], -math.inf)  # (R, T, heads)
-        contents = self.contents(states).unflatten(-1, (self.heads, -1))  # (R, T, heads, hidden / heads)
-        pooled = th.einsum("rth,rthd->rhd", scores.softmax(dim=1), contents).flatten(1)  # (R, hidden)
-        final = states[th.arange(len(states), device=states.device), last]
-        features = th.cat([final, pooled], dim=-1)  # (R, 2 * hidden)
+        scores = self.scores(states)  # (N, heads)
+        contents = self.contents(states).unflatten(-1, (self.heads, -1))  # (N, heads, hidden / heads)
+        own = scores[index].masked_fill(~mask[..., None], -math.inf)  # (R, T, heads)
+        weights = th.cat([scores[:shared].expand(len(index), -1, -1), own], dim=1).softmax(dim=1)  # (R, P + T, heads)
+        pooled = th.einsum("rph,phd->rhd", weights[:, :shared], contents[:shared])
+        pooled = pooled + th.einsum("rth,rthd->rhd", weights[:, shared:], contents[index])
+        features = th.cat([states[last], pooled.flatten(1)], dim=-1)  # (R, 2 * hidden)
         if self.training and th.is_grad_enabled():
             self._seen.append(features.detach())
         features = (features - self.mean) / (self.variance.sqrt() + EPSILON)
@@ -166,6 +187,32 @@ class ValueHead(nn.Module):
         spread = features.var(dim=0, unbiased=False) + (1 - rate) * difference.square()
         self.variance += rate * (spread - self.variance)
         self.mean += rate * difference
+
+
+def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
+    """Precision for frozen base weights: half where the device is fast at it and the model wide enough to gain.
+
+    :param device: where the weights are.
+    :param stored: their dtype in the checkpoint.
+    :param width: hidden size of the model.
+    """
+    if device.type == "cpu":
+        fast = th.ops.mkldnn._is_mkldnn_bf16_supported()  # AMX, AVX-512 BF16 or ARM's; else bfloat16 is emulated
+        return th.bfloat16 if fast and width >= WIDE else th.float32
+    if width < WIDE:
+        return th.float32
+    if device.type == "cuda" and th.cuda.is_bf16_supported(including_emulation=False):
+        return th.bfloat16
+    return stored  # what else there is may have no bfloat16, or may lose range in float16
+
+
+def _cast(model: nn.Module, dtype: th.dtype) -> None:
+    """Cast the frozen parameters, or all where none is frozen; and no buffer: rotary frequencies are float32."""
+    parameters = list(model.parameters())
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+    for parameter in frozen or parameters:
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
 
 
 def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
@@ -196,7 +243,10 @@ def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Modul
         return base
     assert isinstance(lora, dict)
     # A copy of the settings: peft writes the target modules it found into its config.
-    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", "target_modules": "all-linear", **lora})
+    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **lora}
+    if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
+        settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
+    config = peft.LoraConfig(**settings)
     with warnings.catch_warnings():
         # peft 0.21 asks transformers 5.23 for a name that is about to go; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
@@ -204,20 +254,17 @@ def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Modul
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Set every dropout to 0: the rollout runs in eval mode, the update in train mode, and both must agree.
+    """Set every dropout and router jitter to 0: rollout (eval mode) and update (train mode) must agree.
 
     :param model: a Transformers model; its config is changed, too, since some attention code reads it there.
     """
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        for name, value in vars(module).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
-        config = getattr(module, "config", None)
-        for name, value in list(vars(config).items()) if config is not None else []:
-            if ("dropout" in name or "pdrop" in name) and isinstance(value, float):
-                setattr(config, name, 0.0)
+        for holder in (module, getattr(module, "config", None)):
+            for name, value in list(vars(holder).items()) if holder is not None else []:
+                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "jitter")):
+                    setattr(holder, name, 0.0)
 
 
 def fingerprint(model: nn.Module) -> th.Tensor:

@@ -1,184 +1,252 @@
-"""Packing prompts and action phrases into one batch: token tries, shared prefix, tree mask. Integer work only."""
+"""Packing prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
-TRIE_CACHE = 4_096
-MIN_SHARED_PREFIX = 8
-"""A shared prefix costs a call of its own; below this many tokens, repeating it per row is cheaper."""
-
-PROMPT_END = -1
-"""The node that predicts a phrase's first token: the last prompt token itself."""
-
-
-@dataclass(frozen=True)
-class Trie:
-    """The distinct tokens of a set of phrases, as they are fed behind a prompt.
-
-    Only a token that some phrase continues after is a node: a phrase's last token is predicted, never fed. Each
-    distinct (node, next token) pair is an edge; a phrase is a path of edges.
-
-    :param tokens: token id of each node, shape ``(N,)``.
-    :param depths: number of phrase tokens before each node's token, shape ``(N,)``.
-    :param ancestors: which nodes each node sees, itself included; bool, shape ``(N, N)``.
-    :param edge_nodes: node that predicts each edge's token, ``PROMPT_END`` for first tokens; shape ``(E,)``.
-    :param edge_tokens: token that each edge predicts; shape ``(E,)``.
-    :param paths: edges of each phrase, padded with E; shape ``(K, longest)``.
-    :param lengths: number of tokens of each phrase; shape ``(K,)``.
-    """
-
-    tokens: NDArray[np.int64]
-    depths: NDArray[np.int64]
-    ancestors: NDArray[np.bool_]
-    edge_nodes: NDArray[np.int64]
-    edge_tokens: NDArray[np.int64]
-    paths: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-@lru_cache(maxsize=TRIE_CACHE)
-def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
-    """Build the trie of a set of phrases.
-
-    :param phrases: token ids of each phrase, at least one token each.
-    """
-    nodes: dict[tuple[int, ...], int] = {}
-    edges: dict[tuple[int, ...], int] = {}
-    for phrase in phrases:
-        for end in range(1, len(phrase) + 1):
-            edges.setdefault(phrase[:end], len(edges))
-            if end < len(phrase):
-                nodes.setdefault(phrase[:end], len(nodes))
-    ancestors = np.zeros((len(nodes), len(nodes)), dtype=bool)
-    for path, node in nodes.items():
-        ancestors[node, [nodes[path[:end]] for end in range(1, len(path) + 1)]] = True
-    paths = np.full((len(phrases), max(map(len, phrases))), len(edges), dtype=np.int64)
-    for row, phrase in zip(paths, phrases, strict=True):
-        row[: len(phrase)] = [edges[phrase[:end]] for end in range(1, len(phrase) + 1)]
-    return Trie(
-        tokens=np.array([path[-1] for path in nodes], dtype=np.int64),
-        depths=np.array([len(path) - 1 for path in nodes], dtype=np.int64),
-        ancestors=ancestors,
-        edge_nodes=np.array([nodes.get(path[:-1], PROMPT_END) for path in edges], dtype=np.int64),
-        edge_tokens=np.array([path[-1] for path in edges], dtype=np.int64),
-        paths=paths,
-        lengths=np.array([len(phrase) for phrase in phrases], dtype=np.int64),
-    )
+from lmpolicy.trie import PROMPT_END, Trie, branches
 
 
 @dataclass(frozen=True)
 class Packed:
-    """One batch, ready for the model. R rows, P prefix tokens, Q tokens per row, K phrases, E edges, J longest phrase.
+    """One batch, ready for the model: S sequences of Q tokens for R prompts, behind P tokens that all prompts share.
 
-    :param prefix: token ids all prompts begin with, shape ``(P,)``.
-    :param input_ids: rest of each prompt, then its trie nodes, then padding; ``(R, Q)``.
-    :param position_ids: ``(R, Q)``.
-    :param allowed: which keys (prefix, then row) each query sees; bool ``(R, Q, P + Q)``.
-    :param prompt: which of a row's tokens belong to the prompt; bool ``(R, Q)``.
-    :param predictors: columns whose logits are needed, last prompt token first; ``(R, 1 + N)``.
-    :param edge_predictors: index into ``predictors`` of each edge; ``(R, E)``.
+    The model's final hidden states are counted as one list of N: the shared tokens first, then what the sequences
+    hold, row by row. Every prompt is the first P of them and those that ``index`` names.
+
+    :param input_ids: ``(S, Q)``.
+    :param position_ids: ``(S, Q)``.
+    :param longest: tokens of the longest prompt with its longest phrase, as far as they are fed.
+    :param keep: where logits are needed; positions ``(S, C)``, or bool ``(S, Q)`` where the sequences differ in number.
+    :param shared: P.
+    :param index: where each prompt's other tokens are among the N hidden states, ``(R, T)``.
+    :param mask: which of them exist, bool ``(R, T)``.
+    :param last: where each prompt's last token is among the N hidden states, ``(R,)``.
+    :param edge_predictors: which of the logits kept predict each edge; ``(R, E)``.
     :param edge_tokens: ``(R, E)``.
     :param paths: edges of each phrase, padded with E; ``(R, K, J)``.
     :param legal: which phrases exist; bool ``(R, K)``.
     :param lengths: tokens of each phrase, 1 where there is none; ``(R, K)``.
+    :param allowed: which keys (those run before, then the sequence) each query sees; bool ``(S, Q, keys)``. ``None``:
+        each token sees those before it, as in any causal LM.
     """
 
-    prefix: th.Tensor
     input_ids: th.Tensor
     position_ids: th.Tensor
-    allowed: th.Tensor
-    prompt: th.Tensor
-    predictors: th.Tensor
+    longest: int
+    keep: th.Tensor
+    shared: int
+    index: th.Tensor
+    mask: th.Tensor
+    last: th.Tensor
     edge_predictors: th.Tensor
     edge_tokens: th.Tensor
     paths: th.Tensor
     legal: th.Tensor
     lengths: th.Tensor
+    allowed: th.Tensor | None = None
+
+    def to(self, device: th.device) -> Packed:
+        """The same on another device."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, th.Tensor)}
+        moved: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return replace(self, **moved)
 
 
-def pack(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions: int, device: th.device) -> Packed:
-    """Pack R prompts with their tries.
+def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
+    """Length of the longest common prefix that leaves each prompt its last token."""
+    length = min(map(len, prompts)) - 1
+    if len(prompts) == 1:
+        return length
+    block = np.stack([prompt[:length] for prompt in prompts])
+    differs = (block != block[0]).any(axis=0)
+    return int(differs.argmax()) if differs.any() else length
+
+
+def pack(
+    prompts: Sequence[NDArray[np.int64]],
+    tries: Sequence[Trie],
+    n_actions: int,
+    shared: int = 0,
+    folded: bool = False,
+    inline: bool = False,
+) -> Packed:
+    """Pack R prompts with their tries under a tree mask.
 
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
     :param n_actions: K, the width of the action space.
-    :param device: where the model is.
+    :param shared: P, number of tokens that all prompts begin with and that are not repeated.
+    :param folded: put all prompts into one sequence, one behind the other, instead of one sequence each.
+    :param inline: put the shared tokens first into that sequence; otherwise the model has run them before.
     """
-    prefix = _shared_prefix(prompts)
-    start = len(prefix)
+    grid = _grid(prompts, tries, shared, folded, shared if inline else 0)
+    parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
+    input_ids = np.zeros(grid.shape, dtype=np.int64)
+    input_ids.flat[grid.cells] = np.concatenate(parts)
+    position = shared + grid.numbers
+    depths = np.concatenate([trie.depths for trie in tries])
+    position[grid.nodes] = (shared + grid.sizes)[grid.owners[grid.nodes]] + depths
+    # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
+    position_ids = np.broadcast_to((shared + grid.sizes - 1)[: grid.shape[0], None], grid.shape).copy()
+    position_ids.flat[grid.cells] = position
+    if inline:
+        input_ids[0, :shared], position_ids[0, :shared] = prompts[0][:shared], np.arange(shared)
+
+    columns = np.arange(int(grid.sizes.max()))
+    index = (0 if inline else shared) + (grid.rows * grid.shape[1] + grid.starts)[:, None] + columns
+    arrays = {
+        "input_ids": input_ids,
+        "position_ids": position_ids,
+        "allowed": _allowed(grid, tries, shared, inline),
+        "index": index.clip(max=index[-1, grid.sizes[-1] - 1]),
+        "mask": columns < grid.sizes[:, None],
+        "last": index[np.arange(len(prompts)), grid.sizes - 1],
+    }
+    predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
+    return _packed(arrays, shared, tries, n_actions, predictors)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Where the prompts and tries of a batch lie in the (S, Q) grid of tokens.
+
+    :param shape: (S, Q).
+    :param rows: sequence of each prompt, ``(R,)``.
+    :param starts: column where each prompt starts, ``(R,)``.
+    :param sizes: tokens of each prompt behind the shared ones, ``(R,)``.
+    :param owners: prompt that each token fed belongs to; this and the next three ``(tokens,)``.
+    :param numbers: number of each token within its prompt and trie.
+    :param nodes: whether it is a trie node.
+    :param cells: its cell in the flattened grid.
+    """
+
+    shape: tuple[int, int]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    nodes: NDArray[np.bool_]
+    cells: NDArray[np.int64]
+
+
+def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool, before: int) -> _Grid:
+    """Lay out a batch; the first ``before`` columns stay free."""
+    sizes = np.array([len(prompt) for prompt in prompts]) - shared
+    lengths = sizes + np.array([len(trie.tokens) for trie in tries])
+    ends = lengths.cumsum()
+    rows, starts = np.arange(len(prompts)), np.zeros(len(prompts), dtype=np.int64)
+    shape = (len(prompts), int(lengths.max()))
+    if folded:
+        rows, starts = starts, before + ends - lengths
+        shape = (1, before + int(ends[-1]))
+    owners = np.repeat(np.arange(len(prompts)), lengths)
+    numbers = np.arange(ends[-1]) - (ends - lengths)[owners]
+    cells = rows[owners] * shape[1] + starts[owners] + numbers
+    return _Grid(shape, rows, starts, sizes, owners, numbers, numbers >= sizes[owners], cells)
+
+
+def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, inline: bool) -> NDArray[np.bool_]:
+    """The tree mask: all see the shared tokens and what precedes them in their prompt, nodes also their ancestors."""
+    width = grid.shape[1]
+    readers = np.full(grid.shape, -1)
+    readers.flat[grid.cells] = grid.owners
+    texts = np.full(grid.shape, -2)
+    texts.flat[grid.cells[~grid.nodes]] = grid.owners[~grid.nodes]
+    allowed = (readers[:, :, None] == texts[:, None, :]) & np.tri(width, dtype=bool)  # (S, Q, Q)
+    pairs = np.concatenate([trie.sees for trie in tries]).T  # (2, M)
+    which = np.repeat(np.arange(len(tries)), [len(trie.sees) for trie in tries])
+    queries, keys = (grid.starts + grid.sizes)[which] + pairs
+    allowed[grid.rows[which], queries, keys] = True
+    allowed[:, np.arange(width), np.arange(width)] = True  # padding, too: no row of the softmax may be empty
+    if inline:
+        allowed[0, :, :shared] |= np.tri(width, shared, dtype=bool)
+    elif shared:
+        allowed = np.concatenate([np.ones((*grid.shape, shared), dtype=bool), allowed], axis=2)
+    return allowed
+
+
+def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions: int) -> Packed:
+    """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
+
+    One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
+
+    :param prompts: token ids of each distinct prompt.
+    :param tries: trie of each prompt's phrases.
+    :param n_actions: K, the width of the action space.
+    """
+    sequences: list[NDArray[np.int64]] = []
+    sources: list[int] = []  # a sequence of each prompt
+    places: list[tuple[int, int]] = []  # of each predictor, last prompt token first: its sequence and column
+    for prompt, trie in zip(prompts, tries, strict=True):
+        sources.append(len(sequences))
+        place = {PROMPT_END: (len(sequences), len(prompt) - 1)}
+        for branch in branches(trie):
+            place.update({node: (len(sequences), len(prompt) + depth) for depth, node in enumerate(branch)})
+            sequences.append(np.concatenate([prompt, trie.tokens[branch]]))
+        places += [place[node] for node in range(PROMPT_END, len(trie.tokens))]
+    width = max(map(len, sequences))
+    input_ids = np.zeros((len(sequences), width), dtype=np.int64)
+    for row, sequence in zip(input_ids, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    sizes = np.array([len(prompt) for prompt in prompts])
+    columns = np.arange(int(sizes.max()))
+    index = np.array(sources)[:, None] * width + columns
+    arrays = {
+        "input_ids": input_ids,
+        "position_ids": np.broadcast_to(np.arange(width), input_ids.shape).copy(),
+        "index": index,
+        "mask": columns < sizes[:, None],
+        "last": index[np.arange(len(prompts)), sizes - 1],
+    }
+    return _packed(arrays, 0, tries, n_actions, np.array([row * width + column for row, column in places]))
+
+
+def _packed(
+    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_actions: int, predictors: NDArray[np.int64]
+) -> Packed:
+    """Add what is read off the logits.
+
+    :param predictors: cell in the (S, Q) grid of each predictor, prompt by prompt, the last prompt token first.
+    """
+    shape = arrays["input_ids"].shape
+    kept = np.zeros(shape, dtype=bool)
+    kept.flat[predictors] = True
+    per_row = kept.sum(axis=1)
+    # Positions rather than a mask where possible: the number of true values is known without asking the device.
+    keep = kept if (per_row != per_row[0]).any() else np.nonzero(kept)[1].reshape(len(kept), -1)
+    number = np.empty(len(predictors), dtype=np.int64)
+    number[predictors.argsort()] = np.arange(len(predictors))  # of each predictor among the logits
+    counts = np.array([1 + len(trie.tokens) for trie in tries])
     distinct = {id(trie): trie for trie in tries}
     order = {key: index for index, key in enumerate(distinct)}
-    which = th.tensor([order[id(trie)] for trie in tries])
-    table = {name: th.from_numpy(array) for name, array in _stack(list(distinct.values()), n_actions).items()}
-    sizes = th.tensor([len(prompt) - start for prompt in prompts])  # (R,)
-    counts = th.tensor([len(trie.tokens) for trie in distinct.values()])[which]  # (R,)
-    width = int((sizes + counts).max())
-
-    input_ids = th.zeros(len(prompts), width, dtype=th.long)
-    for row, prompt in zip(input_ids, prompts, strict=True):
-        row[: len(prompt) - start] = th.from_numpy(prompt[start:])
-    columns = th.arange(width)
-    in_prompt = columns < sizes[:, None]  # (R, Q)
-    node = columns - sizes[:, None]  # (R, Q): number of the node in this column, if it holds one
-    in_trie = (node >= 0) & (node < counts[:, None])
-    safe = node.clamp(0, table["tokens"].shape[1] - 1)
-    input_ids = th.where(in_trie, table["tokens"][which].gather(1, safe), input_ids)
-    depths = table["depths"][which].gather(1, safe)
-    # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
-    position_ids = start + th.where(in_trie, sizes[:, None] + depths, columns.minimum(sizes[:, None] - 1))
-
-    allowed = (columns[:, None] >= columns) & in_prompt[:, None, :]  # (R, Q, Q)
-    tree = table["ancestors"][which[:, None, None], safe[:, :, None], safe[:, None, :]]
-    allowed |= tree & in_trie[:, :, None] & in_trie[:, None, :]
-    allowed |= th.eye(width, dtype=th.bool)  # padding sees itself, so that no row of the softmax is empty
-    allowed = th.cat([th.ones(len(prompts), width, start, dtype=th.bool), allowed], dim=2)
-
-    predictors = sizes[:, None] - 1 + th.arange(1 + int(counts.max())).clamp(max=counts[:, None])
-    packed = Packed(
-        prefix=th.from_numpy(prefix),
-        input_ids=input_ids,
-        position_ids=position_ids,
-        allowed=allowed,
-        prompt=in_prompt,
-        predictors=predictors,
-        edge_predictors=table["edge_nodes"][which] + 1,
-        edge_tokens=table["edge_tokens"][which],
-        paths=table["paths"][which],
-        legal=table["legal"][which],
-        lengths=table["lengths"][which],
+    which = np.array([order[id(trie)] for trie in tries])
+    table = _stack(list(distinct.values()), n_actions)
+    edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
+    arrays = arrays | {name: array[which] for name, array in table.items()}
+    tensors: dict[str, Any] = {name: th.from_numpy(array) for name, array in arrays.items()}
+    return Packed(
+        **tensors,
+        shared=shared,
+        longest=int(arrays["position_ids"].max()) + 1,
+        keep=th.from_numpy(keep),
+        edge_predictors=th.from_numpy(number[edges]),
     )
-    return Packed(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(packed).items()})
-
-
-def _shared_prefix(prompts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The longest common prefix that leaves each prompt its last token, or nothing where sharing does not pay."""
-    first = prompts[0]
-    if len(prompts) == 1:
-        return first[:0]
-    length = min(map(len, prompts)) - 1
-    block = np.stack([prompt[:length] for prompt in prompts])
-    differs = (block != block[0]).any(axis=0)
-    shared = int(differs.argmax()) if differs.any() else length
-    return first[: shared if shared >= MIN_SHARED_PREFIX else 0]
 
 
 def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
-    """The distinct tries of a batch as arrays with a leading trie axis, padded to common sizes."""
-    nodes = max(1, *(len(trie.tokens) for trie in tries)) if len(tries) > 1 else max(1, len(tries[0].tokens))
+    """The edges of distinct tries as arrays with a leading trie axis, padded to common sizes."""
     edges = max(len(trie.edge_tokens) for trie in tries)
     longest = max(trie.paths.shape[1] for trie in tries)
     shape = len(tries)
     table = {
-        "tokens": np.zeros((shape, nodes), dtype=np.int64),
-        "depths": np.zeros((shape, nodes), dtype=np.int64),
-        "ancestors": np.zeros((shape, nodes, nodes), dtype=bool),
         "edge_nodes": np.full((shape, edges), PROMPT_END, dtype=np.int64),
         "edge_tokens": np.zeros((shape, edges), dtype=np.int64),
         "paths": np.full((shape, n_actions, longest), edges, dtype=np.int64),
@@ -186,11 +254,9 @@ def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
         "lengths": np.ones((shape, n_actions), dtype=np.int64),
     }
     for index, trie in enumerate(tries):
-        for name in ("tokens", "depths", "edge_nodes", "edge_tokens", "lengths"):
+        for name in ("edge_nodes", "edge_tokens", "lengths"):
             array = getattr(trie, name)
             table[name][index, : len(array)] = array
-        count = len(trie.tokens)
-        table["ancestors"][index, :count, :count] = trie.ancestors
         paths = np.where(trie.paths == len(trie.edge_tokens), edges, trie.paths)
         table["paths"][index, : len(paths), : paths.shape[1]] = paths
         table["legal"][index, : len(paths)] = True

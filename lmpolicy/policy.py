@@ -39,7 +39,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param use_sde: must be False; SB3 passes it.
     :param model: hub id or local folder of a causal LM; ``None``: the bundled one.
     :param revision: branch, tag or commit of a hub model.
-    :param dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: as the checkpoint has it.
+    :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision where the
+        base is frozen and the device fast at it. Adapters, value head and log-probabilities are float32 in any case.
     :param lora: arguments of :class:`peft.LoraConfig`, on all linear layers unless ``target_modules`` says otherwise;
         ``None``: full fine-tuning; ``"frozen"``: only the value head learns. Default: rank 16.
     :param score_normalization: ``"sum"`` of a phrase's token log-probabilities (default: an exact probability), or its

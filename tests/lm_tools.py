@@ -20,6 +20,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
+from lmpolicy.scoring import ILLEGAL
 
 CHATML = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -127,8 +128,8 @@ def naive_value(policy: LMActorCriticPolicy, prompt: Prompt) -> th.Tensor:
     (tokens,) = backbone.renderer.prompt_ids([prompt])
     states = backbone.lm(input_ids=th.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states[-1]
     states = states.float() if backbone.value_gradient else states.float().detach()
-    everything = th.ones(1, len(tokens), dtype=th.bool)
-    return backbone.value_head(states, everything, th.tensor([len(tokens) - 1]))[0]
+    index = th.arange(len(tokens))[None]
+    return backbone.value_head(states[0], 0, index, th.ones_like(index, dtype=th.bool), index[:, -1])[0]
 
 
 def naive_batch(
@@ -156,3 +157,37 @@ def gradients(policy: LMActorCriticPolicy, loss: th.Tensor) -> dict[str, th.Tens
 def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]) -> float:
     assert first.keys() == second.keys()
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
+
+
+def engine_batch(
+    policy: LMActorCriticPolicy, prompts: list[Prompt], max_bytes: int = ROW_BYTES
+) -> tuple[th.Tensor, th.Tensor]:
+    scores, values = policy.engine(encode(prompts, max_bytes))
+    return scores.log_softmax(-1).masked_fill(scores == ILLEGAL, -th.inf), values
+
+
+def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
+    """A scalar in which every finite entry has a weight of its own."""
+    weights = th.sin(1 + 3 * th.arange(log_probs.numel())).reshape(log_probs.shape)
+    finite = log_probs.masked_fill(log_probs.isinf(), 0)
+    return (weights * finite).sum() + (th.cos(th.arange(len(values))) * values).sum()
+
+
+def assert_same(policy: LMActorCriticPolicy, prompts: list[Prompt], **options: Any) -> None:
+    log_probs, values = engine_batch(policy, prompts)
+    expected, expected_values = naive_batch(policy, prompts, **options)
+    assert th.equal(log_probs.isinf(), expected.isinf())
+    finite = ~expected.isinf()
+    th.testing.assert_close(log_probs[finite], expected[finite], rtol=1e-6, atol=1e-5)
+    th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
+    found = gradients(policy, weighted(log_probs, values))
+    wanted = gradients(policy, weighted(expected, expected_values))
+    largest = max(float(gradient.abs().max()) for gradient in wanted.values())
+    assert largest > 0.01
+    assert largest_difference(found, wanted) <= 1e-5 * max(1, largest)
+
+
+def chat(*turns: str, system: str = "Choose the best action.", actions: Sequence[str] = ("go left", "up")) -> Prompt:
+    """A prompt whose turns are the user's and the assistant's by turns."""
+    messages = [("user" if index % 2 == 0 else "assistant", turn) for index, turn in enumerate(turns)]
+    return Prompt((*([("system", system)] if system else []), *messages), tuple(actions))

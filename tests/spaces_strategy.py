@@ -1,6 +1,6 @@
-"""Hypothesis strategies for random Gymnasium spaces.
+"""Hypothesis strategies for random Gymnasium spaces, and two fixed spaces that several tests describe.
 
-Every space is small (a handful of numbers per part) and seeded, so that ``space.sample()`` repeats.
+Every random space is small (a handful of numbers per part) and seeded, so that ``space.sample()`` repeats.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+
+GRAPH = spaces.Graph(spaces.Box(-9, 9, (2,)), spaces.Discrete(9))
+PAIR = spaces.Dict(a=spaces.Discrete(9), b=spaces.Box(-9, 9, (2,)))
 
 _FLOATS = (np.float16, np.float32, np.float64)
 _INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32)

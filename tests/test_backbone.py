@@ -13,7 +13,8 @@ from lm_tools import MODELS, encode, gradients, make_policy, prompt
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lmpolicy.backbone import EPSILON, ValueHead, fingerprint
+from lmpolicy import backbone
+from lmpolicy.backbone import EPSILON, WIDE, ValueHead, auto_dtype, fingerprint
 
 IDS = th.tensor([[1, 2, 3, 0, 5, 9, 200, 0, 7]])
 
@@ -44,15 +45,41 @@ def test_cast_base_is_what_transformers_loads(tiny_models: dict[str, Path], name
         assert th.equal(ours(input_ids=ids).logits, reference(input_ids=ids).logits)
 
 
-def test_auto_keeps_the_dtype_of_the_checkpoint(llama: str, tmp_path: Path) -> None:
+def test_auto_casts_a_frozen_base_where_the_device_is_fast(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy(llama)
+    rows = encode([prompt("row 1")])
+    assert {weight.dtype for weight in policy.parameters()} == {th.float32}  # the device is not known yet
+    monkeypatch.setattr(backbone, "auto_dtype", lambda *_: th.bfloat16)
+    scores, _ = policy.engine(rows)
+    weights = [(weight.requires_grad, weight.dtype) for weight in policy.parameters()]
+    assert set(weights) == {(True, th.float32), (False, th.bfloat16)}
+    assert {buffer.dtype for name, buffer in policy.named_buffers() if "inv_freq" in name} == {th.float32}
+    rough = make_policy(llama, dtype="bfloat16").engine(rows)[0]
+    th.testing.assert_close(scores[:, :2], rough[:, :2], rtol=0, atol=0.1)
+    for settings in ({"lora": None}, {"dtype": "float32"}):
+        policy = make_policy(llama, **settings)
+        policy.engine(rows)
+        assert {weight.dtype for weight in policy.parameters()} == {th.float32}
+
+
+def test_auto_trains_a_half_precision_checkpoint_in_float32(llama: str, tmp_path: Path) -> None:
     folder = copy_of(llama, tmp_path / "half")
     AutoModelForCausalLM.from_pretrained(folder).bfloat16().save_pretrained(folder)
-    lm = make_policy(folder, lora="frozen").backbone.lm
-    assert {weight.dtype for weight in lm.parameters()} == {th.bfloat16}
-    assert {buffer.dtype for name, buffer in lm.named_buffers() if "inv_freq" in name} == {th.float32}
-    assert {weight.dtype for weight in make_policy(llama).backbone.lm.parameters()} == {th.float32}
+    assert {weight.dtype for weight in make_policy(folder, lora=None).parameters()} == {th.float32}
     exact = make_policy(folder, lora="frozen", dtype="float32").backbone.lm
     assert {weight.dtype for weight in exact.parameters()} == {th.float32}
+
+
+def test_auto_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda, mps = th.device("cpu"), th.device("cuda"), th.device("mps")
+    for fast in (True, False):
+        monkeypatch.setattr(th.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda fast=fast: fast)
+        monkeypatch.setattr(th.cuda, "is_bf16_supported", lambda fast=fast, **_: fast)
+        assert auto_dtype(cpu, th.bfloat16, WIDE) == (th.bfloat16 if fast else th.float32)
+        assert auto_dtype(cuda, th.float16, WIDE) == (th.bfloat16 if fast else th.float16)
+        assert auto_dtype(mps, th.float16, WIDE) == th.float16
+        for device in (cpu, cuda, mps):
+            assert auto_dtype(device, th.bfloat16, WIDE - 1) == th.float32
 
 
 def test_adapters_and_value_head_stay_float32(llama: str) -> None:
@@ -231,6 +258,12 @@ def test_wrong_lora_settings(llama: str) -> None:
 # Value head
 
 
+def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+    """Values of rows that share nothing: states ``(R, T, hidden)``, columns of the last tokens ``(R,)``."""
+    index = th.arange(mask.numel()).reshape(mask.shape)
+    return head(states.flatten(0, 1), 0, index, mask, index[th.arange(len(mask)), last])
+
+
 @pytest.mark.parametrize("sizes", [(), (8,), (8, 4)])
 def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]) -> None:
     th.manual_seed(0)
@@ -241,19 +274,32 @@ def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]
     states = th.randn(3, 9, 16)
     mask = th.arange(9) < th.tensor(lengths)[:, None]
     last = th.tensor(lengths) - 1
-    values = head(states, mask, last)
+    values = of_batch(head, states, mask, last)
     assert values.shape == (3,)
     for row, length in enumerate(lengths):
-        alone = head(states[row : row + 1, :length], mask[row : row + 1, :length], last[row : row + 1])
+        alone = of_batch(head, states[row : row + 1, :length], mask[row : row + 1, :length], last[row : row + 1])
         th.testing.assert_close(values[row], alone[0])
     garbage = th.where(mask[..., None], states, 1e4 * th.randn(3, 9, 16))
-    th.testing.assert_close(head(garbage, mask, last), values)
+    th.testing.assert_close(of_batch(head, garbage, mask, last), values)
     shuffled = states.clone()
     shuffled[1, :4] = states[1, [3, 1, 0, 2]]  # a bag of what was read, and the last token
-    th.testing.assert_close(head(shuffled, mask, last), values)
+    th.testing.assert_close(of_batch(head, shuffled, mask, last), values)
     changed = states.clone()
     changed[1, 2] *= -1
-    assert (head(changed, mask, last) - values)[1].abs() > 1e-4
+    assert (of_batch(head, changed, mask, last) - values)[1].abs() > 1e-4
+
+
+def test_shared_states_count_as_each_rows_own() -> None:
+    th.manual_seed(0)
+    head = ValueHead(16, (8,))
+    for weight in head.parameters():
+        th.nn.init.normal_(weight, std=0.5)
+    states, own = th.randn(7, 16), th.tensor([[4, 3], [6, 5]])  # the first three belong to both rows
+    mask = th.tensor([[True, True], [True, False]])
+    values = head(states, 3, own, mask, th.tensor([4, 6]))
+    everything = th.tensor([[0, 1, 2, 4, 3], [0, 1, 2, 6, 5]])
+    expected = head(states, 0, everything, th.cat([mask[:, :1].expand(-1, 3), mask], dim=1), th.tensor([4, 6]))
+    th.testing.assert_close(values, expected)
 
 
 def test_value_head_standardises_by_what_it_was_trained_on() -> None:
@@ -264,13 +310,13 @@ def test_value_head_standardises_by_what_it_was_trained_on() -> None:
     seen = []
     head.mlp[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
     with th.no_grad():
-        head(states[0], whole, th.full((7,), 2))  # a rollout does not count
+        of_batch(head, states[0], whole, th.full((7,), 2))  # a rollout does not count
     head.update_statistics()
     assert head.mean.abs().max() == 0
     raw = []
     for batch in states:
         mean, deviation = head.mean.clone(), head.variance.sqrt() + EPSILON
-        head(batch, whole[: len(batch)], th.full((len(batch),), 2))
+        of_batch(head, batch, whole[: len(batch)], th.full((len(batch),), 2))
         assert th.equal(head.mean, mean)  # not within the forward
         raw.append(seen[-1] * deviation + mean)
         head.update_statistics()
@@ -298,7 +344,8 @@ def test_statistics_do_not_depend_on_micro_batches(llama: str) -> None:
 
 def test_new_value_head_says_zero(llama: str) -> None:
     head = ValueHead(16, (8,))
-    assert head(th.randn(2, 3, 16), th.ones(2, 3, dtype=th.bool), th.tensor([2, 2])).abs().max() == 0
+    values = of_batch(head, th.randn(2, 3, 16), th.ones(2, 3, dtype=th.bool), th.tensor([2, 2]))
+    assert values.abs().max() == 0
 
 
 @pytest.mark.parametrize("lora", [{"r": 4}, None])

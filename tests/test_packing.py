@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmpolicy.packing import MIN_SHARED_PREFIX, PROMPT_END, Packed, Trie, build_trie, pack
+from lmpolicy.packing import Packed, pack, pack_plain, shared_length
+from lmpolicy.trie import PROMPT_END, Trie, branches, build_trie
 
-CPU = th.device("cpu")
 Phrases = tuple[tuple[int, ...], ...]
 PHRASES: dict[str, Phrases] = {
     "one token each": ((1,), (2,), (0,)),
@@ -30,7 +29,7 @@ token_rows = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 def seen_by(trie: Trie, node: int) -> tuple[int, ...]:
     """Tokens that a node sees, itself last, in order of depth."""
-    seen = sorted(np.flatnonzero(trie.ancestors[node]), key=lambda other: trie.depths[other])
+    seen = sorted(trie.sees[trie.sees[:, 0] == node, 1], key=lambda other: trie.depths[other])
     return tuple(int(trie.tokens[other]) for other in seen)
 
 
@@ -49,6 +48,8 @@ def check_trie(trie: Trie, phrases: Phrases) -> None:
     assert len(edges) == len(predicted)
     assert set(edges) == predicted
     assert trie.lengths.tolist() == [len(phrase) for phrase in phrases]
+    leaves = {context for context in fed if not any(other[:-1] == context for other in fed)}
+    assert {tuple(trie.tokens[branch].tolist()) for branch in branches(trie)} == (leaves or {()})
     for path, phrase in zip(trie.paths, phrases, strict=True):
         assert [edges[edge] for edge in path[: len(phrase)]] == [phrase[: end + 1] for end in range(len(phrase))]
         assert (path[len(phrase) :] == len(edges)).all()
@@ -73,97 +74,142 @@ def test_equal_phrase_sets_share_a_trie() -> None:
     assert build_trie(((1, 2), (3,))) is build_trie(((1, 2), (3,)))
 
 
-def check_packed(packed: Packed, prompts: list[list[int]], phrase_sets: list[Phrases], n_actions: int) -> None:
-    """Reads back, for every row, which context each edge is predicted from, and which tokens a phrase consists of."""
-    prefix = packed.prefix.tolist()
-    rows, width = packed.input_ids.shape
-    assert packed.allowed.shape == (rows, width, len(prefix) + width)
-    assert rows == len(prompts)
+LAYOUTS = ("rows", "rows behind a prefix", "folded", "folded behind a prefix", "plain")
+
+
+class Reader:
+    """Reads a packed batch back: which tokens each hidden state and each logit has seen.
+
+    :param before: the tokens that were run before.
+    """
+
+    def __init__(self, packed: Packed, before: list[int]) -> None:
+        self.packed, self.before = packed, before
+        rows, width = packed.input_ids.shape
+        self.cells = [(row, column) for row in range(rows) for column in range(width)]
+        kept = packed.keep.numpy()
+        places = np.argwhere(kept) if kept.dtype == bool else [(row, c) for row in range(rows) for c in kept[row]]
+        self.predictors = [(int(row), int(column)) for row, column in places]
+        if packed.allowed is not None:
+            assert packed.allowed.shape == (rows, width, len(before) + width)
+            assert (packed.allowed.sum(-1) > 0).all()  # no empty softmax
+
+    def context(self, row: int, column: int) -> tuple[int, ...]:
+        """What a cell sees, in order of position; the positions must be 0, 1, 2, ... without gap or repeat."""
+        tokens = self.before + self.packed.input_ids[row].tolist()
+        positions = list(range(len(self.before))) + self.packed.position_ids[row].tolist()
+        if self.packed.allowed is None:
+            assert positions[column] == column
+            return tuple(tokens[: column + 1])
+        seen = np.flatnonzero(self.packed.allowed[row, column].numpy())
+        seen = sorted(seen, key=lambda key: positions[key])
+        assert [positions[key] for key in seen] == list(range(len(seen)))
+        assert positions[len(self.before) + column] == len(seen) - 1  # itself last
+        return tuple(tokens[key] for key in seen)
+
+    def state(self, number: int) -> tuple[int, ...]:
+        """What a hidden state has seen."""
+        if number < len(self.before):
+            return tuple(self.before[: number + 1])
+        return self.context(*self.cells[number - len(self.before)])
+
+
+def check_packed(
+    packed: Packed, before: list[int], prompts: list[list[int]], phrase_sets: list[Phrases], n_actions: int
+) -> None:
+    """Every prompt's hidden states, and every phrase's predictors, have seen just what they should."""
+    reader = Reader(packed, before)
+    needed = set()
+    assert packed.longest == packed.position_ids.max() + 1
     for row, (prompt, phrases) in enumerate(zip(prompts, phrase_sets, strict=True)):
-        tokens = prefix + packed.input_ids[row].tolist()
-        positions = list(range(len(prefix))) + packed.position_ids[row].tolist()
-        kept = np.flatnonzero(packed.prompt[row].numpy())
-        assert prefix + packed.input_ids[row, kept].tolist() == prompt
-        assert len(prefix) < len(prompt)  # the last token belongs to the row: it predicts the phrases
-        assert positions[: len(prompt)] == list(range(len(prompt)))
-        assert (packed.allowed[row].sum(-1) > 0).all()  # no empty softmax
-        assert packed.position_ids[row].max() < len(prompt) + max(map(len, phrases))  # none beyond the longest phrase
-
-        def context(column: int, row: int = row, tokens: list = tokens, positions: list = positions) -> tuple[int, ...]:
-            """What a column sees, in order of position; the positions must be 0, 1, 2, ... without gap or repeat."""
-            seen = np.flatnonzero(packed.allowed[row, column].numpy())
-            seen = sorted(seen, key=lambda key: positions[key])
-            assert [positions[key] for key in seen] == list(range(len(seen)))
-            assert positions[len(prefix) + column] == len(seen) - 1  # itself last
-            return tuple(tokens[key] for key in seen)
-
-        for column in kept:
-            assert context(column) == tuple(prompt[: len(prefix) + column + 1])
+        states = [*range(packed.shared), *packed.index[row, packed.mask[row]].tolist()]
+        assert [reader.state(number) for number in states] == [tuple(prompt[: n + 1]) for n in range(len(prompt))]
+        assert int(packed.last[row]) == states[-1]
         for index in range(n_actions):
             assert bool(packed.legal[row, index]) == (index < len(phrases))
             path = [edge for edge in packed.paths[row, index].tolist() if edge < packed.edge_tokens.shape[1]]
-            if index >= len(phrases):
-                assert path == []
-                assert packed.lengths[row, index] == 1
-                continue
-            phrase = phrases[index]
-            assert packed.lengths[row, index] == len(phrase)
+            phrase = phrases[index] if index < len(phrases) else ()
+            assert packed.lengths[row, index] == max(1, len(phrase))
             assert packed.edge_tokens[row, path].tolist() == list(phrase)
             for end, edge in enumerate(path):
-                column = int(packed.predictors[row, packed.edge_predictors[row, edge]])
-                assert context(column) == (*prompt, *phrase[:end])
-        assert int(packed.predictors[row, 0]) == kept[-1]
+                predictor = int(packed.edge_predictors[row, edge])
+                assert reader.context(*reader.predictors[predictor]) == (*prompt, *phrase[:end])
+                needed.add(predictor)
+    assert needed == set(range(len(reader.predictors)))  # no logits for nothing
+    most = max(len(prompt) + max(map(len, phrases)) for prompt, phrases in zip(prompts, phrase_sets, strict=True))
+    assert packed.longest < most  # no position beyond the longest phrase, whose last token is never fed
 
 
-def pack_lists(prompts: list[list[int]], phrase_sets: list[Phrases], n_actions: int) -> Packed:
+def check_layout(layout: str, prompts: list[list[int]], phrase_sets: list[Phrases], n_actions: int) -> Packed:
     arrays = [np.array(prompt, dtype=np.int64) for prompt in prompts]
-    return pack(arrays, [build_trie(phrases) for phrases in phrase_sets], n_actions, CPU)
+    tries = [build_trie(phrases) for phrases in phrase_sets]
+    if layout == "plain":
+        packed, before = pack_plain(arrays, tries, n_actions), 0
+    else:
+        common = shared_length(arrays)
+        folded, before = layout.startswith("folded"), common if layout.endswith("prefix") else 0
+        inline = layout == "folded"
+        packed = pack(arrays, tries, n_actions, common if inline else before, folded, inline)
+        assert len(packed.input_ids) == (1 if folded else len(prompts))
+        if folded:  # one sequence holds every distinct token once and no padding
+            fed = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
+            assert packed.input_ids.numel() == fed + (common if inline else 0)
+    check_packed(packed, prompts[0][:before], prompts, phrase_sets, n_actions)
+    return packed
 
 
-@pytest.mark.parametrize("shared", [0, MIN_SHARED_PREFIX - 1, MIN_SHARED_PREFIX, 20])
-def test_packed(shared: int) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shared", [0, 1, 20])
+def test_packed(shared: int, layout: str) -> None:
     start = [7, 0, 5, 0, 0, 9, 1, 2, 3, 4] * 2
     prompts = [start[:shared] + rest for rest in ([1, 2, 3], [2], [0, 0, 0, 0, 0], [4, 4], [5, 5, 5], [6], [8, 0], [9])]
-    sets = list(PHRASES.values())
-    packed = pack_lists(prompts, sets, 6)
-    assert len(packed.prefix) == (shared if shared >= MIN_SHARED_PREFIX else 0)
-    check_packed(packed, prompts, sets, 6)
+    check_layout(layout, prompts, list(PHRASES.values()), 6)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(max_examples=60, deadline=None)
 @given(
     start=st.lists(st.integers(0, 3), max_size=12),
     rows=st.lists(st.tuples(token_rows, phrase_sets), min_size=1, max_size=5),
     spare=st.integers(0, 2),
 )
-def test_packed_for_any_batch(start: list[int], rows: list[tuple[list[int], Phrases]], spare: int) -> None:
+def test_packed_for_any_batch(layout: str, start: list[int], rows: list[tuple[list[int], Phrases]], spare: int) -> None:
     prompts = [start + rest for rest, _ in rows]
     sets = [phrases for _, phrases in rows]
-    n_actions = max(map(len, sets)) + spare
-    check_packed(pack_lists(prompts, sets, n_actions), prompts, sets, n_actions)
+    check_layout(layout, prompts, sets, max(map(len, sets)) + spare)
 
 
-def test_equal_prompts_with_different_phrases() -> None:
-    prompts = [list(range(12))] * 2
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_equal_prompts_with_different_phrases(layout: str) -> None:
     sets: list[Phrases] = [((1,), (2,)), ((1, 5), (3,), (4,))]
-    packed = pack_lists(prompts, sets, 3)
-    assert packed.prefix.tolist() == list(range(11))  # all but the token that predicts
-    check_packed(packed, prompts, sets, 3)
+    packed = check_layout(layout, [list(range(12))] * 2, sets, 3)
+    assert packed.shared == (11 if layout in ("rows behind a prefix", "folded", "folded behind a prefix") else 0)
 
 
-def test_prompt_that_begins_another() -> None:
-    prompts = [list(range(12)), list(range(20))]
-    packed = pack_lists(prompts, [((1,),)] * 2, 1)
-    assert packed.prefix.tolist() == list(range(11))
-    check_packed(packed, prompts, [((1,),)] * 2, 1)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_prompt_that_begins_another(layout: str) -> None:
+    check_layout(layout, [list(range(12)), list(range(20))], [((1,),)] * 2, 1)
 
 
-def test_one_row_has_no_shared_prefix() -> None:
-    packed = pack_lists([list(range(30))], [((1, 2), (1, 3))], 2)
-    assert len(packed.prefix) == 0
-    check_packed(packed, [list(range(30))], [((1, 2), (1, 3))], 2)
+def test_shared_length() -> None:
+    def length(*prompts: list[int]) -> int:
+        return shared_length([np.array(prompt) for prompt in prompts])
+
+    assert length([1, 2, 3], [1, 2, 4]) == 2
+    assert length([1, 2, 3], [1, 2, 3]) == 2  # the last token stays with its prompt: it predicts the phrases
+    assert length([1, 2, 3], [1, 2, 3, 4, 5]) == 2
+    assert length([1, 2, 3], [2, 2, 3]) == 0
+    assert length([1, 2, 3]) == 2
+    assert length([1], [1, 2]) == 0
 
 
 def test_rows_hold_no_token_too_many() -> None:
-    packed = pack_lists([list(range(30)), [*range(20), 5]], [((1, 2), (1, 3)), ((4,), (5,))], 2)
+    prompts, sets = [list(range(30)), [*range(20), 5]], [((1, 2), (1, 3)), ((4,), (5,))]
+    packed = check_layout("rows behind a prefix", prompts, sets, 2)
     assert packed.input_ids.shape == (2, 10 + 1)  # ten tokens behind the shared twenty, and one distinct phrase token
+
+
+def test_plain_sequences() -> None:
+    sets: list[Phrases] = [((1, 2, 3), (1, 4), (5, 6)), ((1,), (2,))]
+    packed = check_layout("plain", [[7, 8], [9]], sets, 3)
+    assert packed.input_ids.tolist() == [[7, 8, 1, 2], [7, 8, 5, 0], [9, 0, 0, 0]]  # one for each leaf, not each phrase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,18 @@ import torch as th
 from lm_tools import (
     CONTEXT,
     MODELS,
-    ROW_BYTES,
+    assert_same,
     encode,
-    gradients,
+    engine_batch,
     largest_difference,
     make_policy,
     naive_batch,
     naive_scores,
     prompt,
+    weighted,
 )
-from transformers import MambaConfig, MambaForCausalLM
 
-from lmpolicy import LMActorCriticPolicy, Prompt, scoring
+from lmpolicy import LMActorCriticPolicy, Prompt, reading, scoring
 from lmpolicy.scoring import ILLEGAL
 
 SYSTEM = "You play a game. Choose the best action."
@@ -43,34 +42,6 @@ UNSHARED = [
     Prompt((("user", "the cart is at 0.123 and moves at -0.456"),), ("stay",)),
 ]
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
-
-
-def engine_batch(
-    policy: LMActorCriticPolicy, prompts: list[Prompt], max_bytes: int = ROW_BYTES
-) -> tuple[th.Tensor, th.Tensor]:
-    scores, values = policy.engine(encode(prompts, max_bytes))
-    return scores.log_softmax(-1).masked_fill(scores == ILLEGAL, -th.inf), values
-
-
-def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
-    """A scalar in which every finite entry has a weight of its own."""
-    weights = th.sin(1 + 3 * th.arange(log_probs.numel())).reshape(log_probs.shape)
-    finite = log_probs.masked_fill(log_probs.isinf(), 0)
-    return (weights * finite).sum() + (th.cos(th.arange(len(values))) * values).sum()
-
-
-def assert_same(policy: LMActorCriticPolicy, prompts: list[Prompt], **options: Any) -> None:
-    log_probs, values = engine_batch(policy, prompts)
-    expected, expected_values = naive_batch(policy, prompts, **options)
-    assert th.equal(log_probs.isinf(), expected.isinf())
-    finite = ~expected.isinf()
-    th.testing.assert_close(log_probs[finite], expected[finite], rtol=1e-6, atol=1e-5)
-    th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
-    found = gradients(policy, weighted(log_probs, values))
-    wanted = gradients(policy, weighted(expected, expected_values))
-    largest = max(float(gradient.abs().max()) for gradient in wanted.values())
-    assert largest > 0.01
-    assert largest_difference(found, wanted) <= 1e-5 * max(1, largest)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -308,7 +279,7 @@ def test_adapter_off_is_the_base_and_back_again(llama: str) -> None:
 
 def test_memory_and_readings_are_bounded(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "MEMORY_SIZE", 6)
-    monkeypatch.setattr(scoring, "READ_CACHE", 5)
+    monkeypatch.setattr(reading, "READ_CACHE", 5)
     policy = make_policy(llama)
     expected = make_policy(llama)
     for start in range(0, 24, 3):
@@ -317,11 +288,11 @@ def test_memory_and_readings_are_bounded(llama: str, monkeypatch: pytest.MonkeyP
             scores, _ = policy.engine(rows)
         th.testing.assert_close(scores, expected.engine(rows)[0], rtol=1e-6, atol=1e-5)
         assert len(policy.engine._memory) <= 6 + 3
-        assert len(policy.engine._readings) <= 5
+        assert len(policy.engine._reader._readings) <= 5
     rows = encode([prompt(f"row {i}") for i in range(9)])  # more than the cache holds, in one batch
     with th.no_grad():
         assert policy.engine(rows)[0].shape == (9, 4)
-    assert len(policy.engine._readings) <= 5
+    assert len(policy.engine._reader._readings) <= 5
 
 
 def test_readings_are_reused_by_the_update(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,35 +360,3 @@ def test_bfloat16_is_close_and_float32(llama: str) -> None:
     assert scores.dtype == values.dtype == th.float32
     th.testing.assert_close(scores.softmax(-1), expected.softmax(-1), rtol=0, atol=0.1)
     th.testing.assert_close(values, expected_values, rtol=0, atol=0.3)
-
-
-class Deaf(th.nn.Module):
-    """A model that does not hear what it is told about positions or about the mask."""
-
-    def __init__(self, lm: th.nn.Module, ignored: str) -> None:
-        super().__init__()
-        self.lm, self.ignored = lm, ignored
-        self.config = lm.config
-
-    def forward(self, **inputs: Any) -> Any:
-        inputs.pop(self.ignored, None)
-        return self.lm(**inputs)
-
-
-@pytest.mark.parametrize("ignored", ["attention_mask", "position_ids"])
-def test_model_that_would_be_scored_wrongly_is_refused_before_the_first_step(
-    tiny_models: dict[str, Path], ignored: str
-) -> None:
-    policy = make_policy(tiny_models["gpt2"])
-    policy.backbone.lm = Deaf(policy.backbone.lm, ignored)
-    with pytest.raises(ValueError, match=r"GPT2Config\) cannot score packed phrases: log-probabilities are off by"):
-        policy.get_distribution(encode([prompt("Choose.")]))
-
-
-def test_model_without_attention_is_refused(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
-    shutil.copytree(tiny_models["llama"], tmp_path / "mamba")
-    config = MambaConfig(vocab_size=384, hidden_size=32, num_hidden_layers=2, state_size=4, bos_token_id=None)
-    MambaForCausalLM(config).save_pretrained(tmp_path / "mamba")
-    policy = make_policy(tmp_path / "mamba", attention="eager", lora="frozen")
-    with pytest.raises(ValueError, match=r"MambaConfig\) cannot score packed phrases"):
-        policy.get_distribution(encode([prompt("Choose.")]))

@@ -1,4 +1,4 @@
-"""Small envs whose every answer a test can foretell."""
+"""Small envs whose every answer a test can foretell, and tasks that put them into words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 from gymnasium import Space, spaces
+
+from lmpolicy import TextTask
 
 
 class Toy(gym.Env):
@@ -45,3 +47,38 @@ class Script(Toy):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         _, reward, terminated, truncated, info = super().step(action)
         return self.texts[len(self.taken)], reward, terminated, truncated, info
+
+
+class Told(TextTask):
+    """Says the texts of a Script as they are."""
+
+    system_prompt = "Play."
+    action_texts = ("left", "right")
+
+
+class Corridor(gym.Env):
+    """Walk to cell 3 of a corridor; cell 0 has no way left. Episodes end there, or after 8 steps."""
+
+    observation_space = spaces.Discrete(4)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+        super().reset(seed=seed)
+        self.cell, self.steps = 0, 0
+        return self.cell, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        assert self.cell > 0 or action == 1, "the illegal action was taken"
+        self.cell += 1 if action == 1 else -1
+        self.steps += 1
+        return self.cell, float(self.cell == 3), self.cell == 3, self.steps == 8, {}
+
+
+class CorridorTask(TextTask):
+    max_actions = 3  # one more than there ever are
+
+    def format_observation(self, observation: Any) -> str:
+        return f"You are in cell {observation}"
+
+    def action_texts(self, observation: Any, info: dict[str, Any]) -> dict[str, int]:  # type: ignore[override]
+        return {"right": 1} if observation == 0 else {"left": 0, "right": 1}

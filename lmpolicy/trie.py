@@ -1,0 +1,76 @@
+"""Token tries: the distinct tokens of a set of action phrases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRIE_CACHE = 4_096
+
+PROMPT_END = -1
+"""The node that predicts a phrase's first token: the last prompt token itself."""
+
+
+@dataclass(frozen=True)
+class Trie:
+    """The distinct tokens of a set of phrases, as they are fed behind a prompt.
+
+    Only a token that some phrase continues after is a node: a phrase's last token is predicted, never fed. Each
+    distinct (node, next token) pair is an edge; a phrase is a path of edges.
+
+    :param tokens: token id of each node, shape ``(N,)``.
+    :param depths: number of phrase tokens before each node's token, shape ``(N,)``.
+    :param sees: pairs of a node and a node it sees, itself included; shape ``(M, 2)``.
+    :param edge_nodes: node that predicts each edge's token, ``PROMPT_END`` for first tokens; shape ``(E,)``.
+    :param edge_tokens: token that each edge predicts; shape ``(E,)``.
+    :param paths: edges of each phrase, padded with E; shape ``(K, longest)``.
+    :param lengths: number of tokens of each phrase; shape ``(K,)``.
+    """
+
+    tokens: NDArray[np.int64]
+    depths: NDArray[np.int64]
+    sees: NDArray[np.int64]
+    edge_nodes: NDArray[np.int64]
+    edge_tokens: NDArray[np.int64]
+    paths: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+@lru_cache(maxsize=TRIE_CACHE)
+def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
+    """Build the trie of a set of phrases.
+
+    :param phrases: token ids of each phrase, at least one token each.
+    """
+    nodes: dict[tuple[int, ...], int] = {}
+    edges: dict[tuple[int, ...], int] = {}
+    for phrase in phrases:
+        for end in range(1, len(phrase) + 1):
+            edges.setdefault(phrase[:end], len(edges))
+            if end < len(phrase):
+                nodes.setdefault(phrase[:end], len(nodes))
+    sees = [(node, nodes[path[:end]]) for path, node in nodes.items() for end in range(1, len(path) + 1)]
+    paths = np.full((len(phrases), max(map(len, phrases))), len(edges), dtype=np.int64)
+    for row, phrase in zip(paths, phrases, strict=True):
+        row[: len(phrase)] = [edges[phrase[:end]] for end in range(1, len(phrase) + 1)]
+    return Trie(
+        tokens=np.array([path[-1] for path in nodes], dtype=np.int64),
+        depths=np.array([len(path) - 1 for path in nodes], dtype=np.int64),
+        sees=np.array(sees, dtype=np.int64).reshape(-1, 2),
+        edge_nodes=np.array([nodes.get(path[:-1], PROMPT_END) for path in edges], dtype=np.int64),
+        edge_tokens=np.array([path[-1] for path in edges], dtype=np.int64),
+        paths=paths,
+        lengths=np.array([len(phrase) for phrase in phrases], dtype=np.int64),
+    )
+
+
+def branches(trie: Trie) -> list[list[int]]:
+    """Nodes on the way to each leaf of a trie; one empty branch where no token is fed at all."""
+    ways: dict[int, list[int]] = {}
+    for node, seen in trie.sees.tolist():
+        ways.setdefault(node, []).append(seen)
+    inner = {way[-2] for way in ways.values() if len(way) > 1}
+    return [way for node, way in ways.items() if node not in inner] or [[]]
