@@ -17,8 +17,9 @@ from lmpolicy.trie import Trie
 MIN_SHARED = 8
 """A shared prefix costs a call of its own; below this many tokens, repeating it per prompt is cheaper."""
 
-FOLD_TOKENS = 768
-"""Up to so many tokens, a batch goes into one sequence: no padding and one call, at the price of a wider mask."""
+FOLD_TOKENS = 544
+"""Up to so many tokens, prefix and prompts go into one sequence: one call and no padding. Beyond, attention over all
+prompts, most of it masked, takes longer than a call for the prefix and a padded batch: so at widths 128 to 896."""
 
 Tokens = NDArray[np.int64]
 Outputs = tuple[Packed, th.Tensor, th.Tensor]
@@ -77,15 +78,14 @@ class PackedForward:
         prefix = self._recall(prompts, common) if remembering else None
         length = common if prefix is None else len(prefix.tokens)
         tokens = sum(len(p) - length + len(t.tokens) for p, t in zip(prompts, tries, strict=True))
-        folded = tokens + (length if prefix is None else 0) <= self.fold_tokens
+        folded = prefix is None and length + tokens <= self.fold_tokens
         if prefix is None and not folded:
             length = common if caching and common >= MIN_SHARED and len(prompts) > 1 else 0
             prefix = self._run_prefix(prompts[0][:length]) if length else None
-        inline = prefix is None and folded
-        packed = pack(prompts, tries, n_actions, length, folded, inline).to(_device(self.lm))
-        out = self._run(packed, prefix, DynamicCache() if inline and remembering else None)
+        packed = pack(prompts, tries, n_actions, length, folded).to(_device(self.lm))
+        out = self._run(packed, prefix, DynamicCache() if folded and remembering else None)
         states = out.hidden_states[-1].flatten(0, 1)
-        if inline and remembering:
+        if folded and remembering:
             layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
             prefix = self._prefix = Prefix(prompts[0][:length], layers, states).crop(length)
         elif prefix is not None:

@@ -75,7 +75,6 @@ def pack(
     n_actions: int,
     shared: int = 0,
     folded: bool = False,
-    inline: bool = False,
 ) -> Packed:
     """Pack R prompts with their tries under a tree mask.
 
@@ -83,10 +82,10 @@ def pack(
     :param tries: trie of each prompt's phrases.
     :param n_actions: K, the width of the action space.
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
-    :param folded: put all prompts into one sequence, one behind the other, instead of one sequence each.
-    :param inline: put the shared tokens first into that sequence; otherwise the model has run them before.
+    :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
+        and the model has run the shared tokens before.
     """
-    grid = _grid(prompts, tries, shared, folded, shared if inline else 0)
+    grid = _grid(prompts, tries, shared, folded)
     parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
     input_ids = np.zeros(grid.shape, dtype=np.int64)
     input_ids.flat[grid.cells] = np.concatenate(parts)
@@ -96,15 +95,15 @@ def pack(
     # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
     position_ids = np.broadcast_to((shared + grid.sizes - 1)[: grid.shape[0], None], grid.shape).copy()
     position_ids.flat[grid.cells] = position
-    if inline:
+    if folded:
         input_ids[0, :shared], position_ids[0, :shared] = prompts[0][:shared], np.arange(shared)
 
     columns = np.arange(int(grid.sizes.max()))
-    index = (0 if inline else shared) + (grid.rows * grid.shape[1] + grid.starts)[:, None] + columns
+    index = (0 if folded else shared) + (grid.rows * grid.shape[1] + grid.starts)[:, None] + columns
     arrays = {
         "input_ids": input_ids,
         "position_ids": position_ids,
-        "allowed": _allowed(grid, tries, shared, inline),
+        "allowed": _allowed(grid, tries, shared, folded),
         "index": index.clip(max=index[-1, grid.sizes[-1] - 1]),
         "mask": columns < grid.sizes[:, None],
         "last": index[np.arange(len(prompts)), grid.sizes - 1],
@@ -137,23 +136,23 @@ class _Grid:
     cells: NDArray[np.int64]
 
 
-def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool, before: int) -> _Grid:
-    """Lay out a batch; the first ``before`` columns stay free."""
+def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool) -> _Grid:
+    """Lay out a batch; in one sequence, the first columns are for the shared tokens."""
     sizes = np.array([len(prompt) for prompt in prompts]) - shared
     lengths = sizes + np.array([len(trie.tokens) for trie in tries])
     ends = lengths.cumsum()
     rows, starts = np.arange(len(prompts)), np.zeros(len(prompts), dtype=np.int64)
     shape = (len(prompts), int(lengths.max()))
     if folded:
-        rows, starts = starts, before + ends - lengths
-        shape = (1, before + int(ends[-1]))
+        rows, starts = starts, shared + ends - lengths
+        shape = (1, shared + int(ends[-1]))
     owners = np.repeat(np.arange(len(prompts)), lengths)
     numbers = np.arange(ends[-1]) - (ends - lengths)[owners]
     cells = rows[owners] * shape[1] + starts[owners] + numbers
     return _Grid(shape, rows, starts, sizes, owners, numbers, numbers >= sizes[owners], cells)
 
 
-def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, inline: bool) -> NDArray[np.bool_]:
+def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:
     """The tree mask: all see the shared tokens and what precedes them in their prompt, nodes also their ancestors."""
     width = grid.shape[1]
     readers = np.full(grid.shape, -1)
@@ -166,7 +165,7 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, inline: bool) -> N
     queries, keys = (grid.starts + grid.sizes)[which] + pairs
     allowed[grid.rows[which], queries, keys] = True
     allowed[:, np.arange(width), np.arange(width)] = True  # padding, too: no row of the softmax may be empty
-    if inline:
+    if folded:
         allowed[0, :, :shared] |= np.tri(width, shared, dtype=bool)
     elif shared:
         allowed = np.concatenate([np.ones((*grid.shape, shared), dtype=bool), allowed], axis=2)

@@ -99,9 +99,8 @@ class ScoringEngine:
             self.forget()
             self._memory_version = version
         unknown = [key for key in keys if key not in self._memory]
-        size = self.micro_batch_size or max(1, len(unknown))
-        for start in range(0, len(unknown), size):
-            chunk = unknown[start : start + size]
+        for numbers in self._chunks(unknown):
+            chunk = [unknown[number] for number in numbers]
             self._memory.update(zip(chunk, zip(*self._score(chunk), strict=True), strict=True))
         found = [self._memory[key] for key in keys]
         return th.stack([score for score, _ in found]), th.stack([value for _, value in found])
@@ -113,15 +112,21 @@ class ScoringEngine:
 
     def _score_chunks(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values with gradient, in checkpointed chunks whose activations exist one chunk at a time."""
-        size = self.micro_batch_size
-        if size is None or len(keys) <= size:
+        chunks = self._chunks(keys)
+        if len(chunks) == 1:
             return self._score(keys)
-        chunks = [
-            checkpoint(self._score, keys[start : start + size], use_reentrant=False)
-            for start in range(0, len(keys), size)
-        ]
-        scores, values = zip(*chunks, strict=True)
-        return th.cat(scores), th.cat(values)
+        parts = [checkpoint(self._score, [keys[n] for n in numbers], use_reentrant=False) for numbers in chunks]
+        scores, values = zip(*parts, strict=True)
+        order = th.tensor(np.concatenate(chunks).argsort(), device=values[0].device)
+        return th.cat(scores)[order], th.cat(values)[order]
+
+    def _chunks(self, keys: list[bytes]) -> list[list[int]]:
+        """Numbers of the prompts of each micro-batch; those of like length go together, since padding costs time."""
+        size = self.micro_batch_size or len(keys)
+        if len(keys) <= size:
+            return [list(range(len(keys)))] if keys else []
+        order = np.argsort([len(reading.tokens) for reading in self._reader.read(keys)], kind="stable").tolist()
+        return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _score(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values of distinct prompts by one forward."""

@@ -74,7 +74,7 @@ def test_equal_phrase_sets_share_a_trie() -> None:
     assert build_trie(((1, 2), (3,))) is build_trie(((1, 2), (3,)))
 
 
-LAYOUTS = ("rows", "rows behind a prefix", "folded", "folded behind a prefix", "plain")
+LAYOUTS = ("rows", "rows behind a prefix", "folded", "plain")
 
 
 class Reader:
@@ -147,13 +147,12 @@ def check_layout(layout: str, prompts: list[list[int]], phrase_sets: list[Phrase
         packed, before = pack_plain(arrays, tries, n_actions), 0
     else:
         common = shared_length(arrays)
-        folded, before = layout.startswith("folded"), common if layout.endswith("prefix") else 0
-        inline = layout == "folded"
-        packed = pack(arrays, tries, n_actions, common if inline else before, folded, inline)
+        folded, before = layout == "folded", common if layout == "rows behind a prefix" else 0
+        packed = pack(arrays, tries, n_actions, common if folded else before, folded)
         assert len(packed.input_ids) == (1 if folded else len(prompts))
         if folded:  # one sequence holds every distinct token once and no padding
             fed = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
-            assert packed.input_ids.numel() == fed + (common if inline else 0)
+            assert packed.input_ids.numel() == common + fed
     check_packed(packed, prompts[0][:before], prompts, phrase_sets, n_actions)
     return packed
 
@@ -183,7 +182,7 @@ def test_packed_for_any_batch(layout: str, start: list[int], rows: list[tuple[li
 def test_equal_prompts_with_different_phrases(layout: str) -> None:
     sets: list[Phrases] = [((1,), (2,)), ((1, 5), (3,), (4,))]
     packed = check_layout(layout, [list(range(12))] * 2, sets, 3)
-    assert packed.shared == (11 if layout in ("rows behind a prefix", "folded", "folded behind a prefix") else 0)
+    assert packed.shared == (11 if layout in ("rows behind a prefix", "folded") else 0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
