@@ -81,10 +81,10 @@ class Backbone(nn.Module):
             _cast(base, DTYPES[dtype] if dtype != "auto" else th.float32)
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
-        hidden_size: int = base.config.get_text_config().hidden_size
+        self.hidden_size: int = base.config.get_text_config().hidden_size
         self.lm = _adapt(base, lora)
         self.renderer = PromptRenderer(self.tokenizer)
-        self.value_head = ValueHead(hidden_size, value_head)
+        self.value_head = ValueHead(self.hidden_size, value_head)
         self.value_gradient = value_gradient
         named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
@@ -98,7 +98,7 @@ class Backbone(nn.Module):
         """
         if self._auto:
             weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
-            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.lm.config.get_text_config().hidden_size))
+            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.hidden_size))
 
     def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Value of each prompt from the LM's final hidden states.
