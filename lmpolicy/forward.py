@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -105,7 +106,8 @@ class PackedForward:
         return self._prefix.crop(length) if worth else None
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
-        out = self.lm(
+        out = _call(
+            self.lm,
             input_ids=th.from_numpy(tokens)[None].to(_device(self.lm)),
             use_cache=True,
             past_key_values=DynamicCache(),
@@ -125,7 +127,8 @@ class PackedForward:
                 (keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in prefix.layers
             ]
             cache = DynamicCache(ddp_cache_data=layers)
-        return self.lm(
+        return _call(
+            self.lm,
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
             attention_mask=self._masks(packed),
@@ -179,7 +182,7 @@ class PlainForward:
             else th.zeros_like(packed.input_ids, dtype=th.bool).scatter(1, packed.keep, True)
         )
         options = {"logits_to_keep": keep} if self.keeps else {}
-        out = self.lm(input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
+        out = _call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
         logits = out.logits if self.keeps else out.logits[keep]
         return packed, logits, out.hidden_states[-1].flatten(0, 1)
 
@@ -194,6 +197,18 @@ def has_window(lm: Any) -> bool:
     config = text_config(lm)
     types = getattr(config, "layer_types", None)
     return getattr(config, "sliding_window", None) is not None and (types is None or "sliding_attention" in types)
+
+
+def _call(lm: Any, **inputs: Any) -> Any:
+    """Run the model; over a base in half precision, adapters are applied in half precision, too.
+
+    Their weights, gradients and optimizer states stay in float32. Applied in float32, adapters of a few thousandths of
+    the multiplications would take a third of the time.
+    """
+    weight = next(lm.parameters())
+    half = weight.dtype in (th.bfloat16, th.float16)
+    with th.autocast(weight.device.type, dtype=weight.dtype) if half else nullcontext():
+        return lm(**inputs)
 
 
 def _checkpoints_layers(lm: Any) -> bool:

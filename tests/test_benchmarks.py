@@ -47,7 +47,7 @@ def test_scoring_measures_every_method_in_every_cell(quick: tuple[Path, str]) ->
         assert float(row["actual_prompt_tokens"]) == int(row["prompt_tokens"])
         assert row["method"] != "engine" or float(row["ratio_to_engine"]) == 1
         assert row["method"] != "floor" or float(row["ratio_to_floor"]) == 1
-    assert len(cells) == 8
+    assert len(cells) == 6
     assert {mode for *_, mode in cells} == MODES
     assert all(methods == METHODS for methods in cells.values())
 
@@ -113,3 +113,12 @@ def test_rollout_memory(tmp_path: Path) -> None:
     assert int(row["prompts"]) == 64
     assert 1 < int(row["distinct_prompts"]) <= 64
     assert float(row["ratio"]) > 0
+
+
+def test_learn_profile(tmp_path: Path) -> None:
+    run("learn_profile.py", "--envs", "Blackjack-v1", "--steps", "1", folder=tmp_path)
+    shares = {row["part"]: float(row["share"]) for row in table(tmp_path / "learn_profile.csv")}
+    assert all(share > 0 for share in shares.values())
+    assert 0.99 < sum(share for part, share in shares.items() if part != "outside") < 1.01
+    inside = sum(shares[part] for part in ("LM forward", "LM head", "LM backward", "optimizer"))
+    assert abs(shares["outside"] + inside - 1) < 0.01
