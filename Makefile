@@ -32,7 +32,7 @@ format: $(STAMP)  ## format the code and repair what the linter can
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
-bench: $(STAMP)  ## run every script in benchmarks/
+bench: $(STAMP)  ## run every script in benchmarks/: many hours
 	@found=; for script in benchmarks/[a-z]*.py; do \
 		test -e "$$script" || continue; found=1; \
 		echo "== $$script"; $(RUN) "$$script" $(ARGS) || exit 1; \

@@ -55,13 +55,16 @@ FORTY_TWO = Cell(actions=42, phrase_tokens=3)
 FORTY_TWO_TREE = replace(FORTY_TWO, phrases=TREE)
 
 
-def cells(model: str, quick: bool) -> list[Cell]:
+def cells(model: str, quick: bool = False, targets: bool = False) -> list[Cell]:
     """The grid of a model, ordered so that a policy is made once per number of actions.
 
     :param model: name of the model. The bundled one is fast enough for the full cross.
     :param quick: a few cheap cells instead.
+    :param targets: only those that the targets are about.
     """
-    if quick:
+    if targets:
+        chosen = {CENTRE, replace(CENTRE, batch=64)} if model == BUNDLED else {CENTRE, FORTY_TWO, FORTY_TWO_TREE}
+    elif quick:
         chosen = {CENTRE, replace(CENTRE, actions=2, prompt_tokens=50), replace(CENTRE, batch=1)}
     elif model == BUNDLED:
         chosen = {

@@ -2,6 +2,7 @@
 
     python benchmarks/scoring.py                    # everything; hours on two cores
     python benchmarks/scoring.py --models bundled   # one model
+    python benchmarks/scoring.py --targets          # only the cells that the targets are about
     python benchmarks/scoring.py --quick            # a few cells of the bundled LM, half a minute
     python benchmarks/scoring.py --report           # nothing is run: figure and targets from the table that is there
 
@@ -68,7 +69,7 @@ class Table:
 
 def run_model(name: str, folder: Path | None, table: Table, args: argparse.Namespace) -> None:
     """Measure all cells of a model."""
-    dtype, grid = best_dtype(name, args.device), cells(name, args.quick)
+    dtype, grid = best_dtype(name, args.device), cells(name, args.quick, args.targets)
     policy, speed = None, dict[str, float]()
     for number, cell in enumerate(grid, start=1):
         if policy is None or policy.action_space.n != cell.actions:
@@ -191,6 +192,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", choices=("cpu", "cuda"), default=device)
     parser.add_argument("--quick", action="store_true", help="a few cells of the bundled LM")
+    parser.add_argument("--targets", action="store_true", help="only the cells that the targets are about")
     parser.add_argument("--report", action="store_true", help="only figure and targets, from the tables in --output")
     parser.add_argument("--memory-limit", type=float, default=10.0, help="GiB that a piece of a method may take")
     parser.add_argument("--cell-limit", type=float, default=120.0, help="seconds that the engine may take in a cell")

@@ -18,9 +18,10 @@ from lmpolicy.trie import Trie
 MIN_SHARED = 8
 """A shared prefix costs a call of its own; below this many tokens, repeating it per prompt is cheaper."""
 
-FOLD_TOKENS = 544
-"""Up to so many tokens, prefix and prompts go into one sequence: one call and no padding. Beyond, attention over all
-prompts, most of it masked, takes longer than a call for the prefix and a padded batch: so at widths 128 to 896."""
+FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
+"""Up to so many tokens, and so many more per unit of hidden size, prefix and prompts go into one sequence: one call, no
+padding. Beyond, attention over all the prompts, most of it masked, takes longer than a call for the prefix and a padded
+batch; less so the wider the model. The break-even was measured at about 450 for a hidden size of 128, 1000 for 896."""
 
 Tokens = NDArray[np.int64]
 Outputs = tuple[Packed, th.Tensor, th.Tensor]
@@ -58,13 +59,14 @@ class PackedForward:
 
     :param lm: a causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether it takes one mask per type of layer; otherwise all layers get the same.
-    :param fold_tokens: up to so many tokens go into one sequence.
+    :param fold_tokens: up to so many tokens go into one sequence; ``None``: as many as pays for its width.
     """
 
-    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int = FOLD_TOKENS) -> None:
+    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None) -> None:
         self.lm = lm
         self.by_layer = by_layer
-        self.fold_tokens = fold_tokens
+        width = FOLD_PER_WIDTH * text_config(lm).hidden_size
+        self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
         self._prefix: Prefix | None = None
 
     def forget(self) -> None:
