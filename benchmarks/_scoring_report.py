@@ -172,7 +172,9 @@ def save_figure(folder: Path) -> None:
         line[0].set_ylabel(label)
     for panel, axis in zip(grid[-1], AXES, strict=True):
         panel.set_xlabel(LABELS[axis])
-    handles: list[Any] = [plt.Line2D([], [], color=colour, label=model) for model, colour in COLOURS.items()]
+    drawn = {row["model"] for row in rows}
+    colours = {model: colour for model, colour in COLOURS.items() if model in drawn}
+    handles: list[Any] = [plt.Line2D([], [], color=colour, label=model) for model, colour in colours.items()]
     handles += [plt.Line2D([], [], color="0.3", ls=style, label=mode) for mode, style in STYLES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     about = {row["processor"] if row["device"] == "cpu" else row["device"] for row in rows}

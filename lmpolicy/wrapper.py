@@ -194,18 +194,18 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         """The prompt for an observation, shortened until it fits, and its row."""
         room = self._space.max_bytes
         turns = list(self._turns)
-        prompt, size = self._measure(turns, text, phrases)
+        prompt, written, size = self._write(turns, text, phrases)
         whole = size <= room
         while size > room and turns:
             turns.pop(0)
-            prompt, size = self._measure(turns, text, phrases)
+            prompt, written, size = self._write(turns, text, phrases)
         if size > room:
             kept = text[:room]  # a character takes at least a byte
-            prompt, size = self._measure(turns, kept + CUT_MARK, phrases)
+            prompt, written, size = self._write(turns, kept + CUT_MARK, phrases)
             while size > room and kept:
                 # and at most six, as \uXXXX in JSON: never cut more than the surplus asks for
                 kept = kept[: -max(1, (size - room) // 6)]
-                prompt, size = self._measure(turns, kept + CUT_MARK, phrases)
+                prompt, written, size = self._write(turns, kept + CUT_MARK, phrases)
         if size > room:
             raise ValueError(
                 f"the system prompt and the action phrases alone need {size} bytes, but max_prompt_bytes is {room}: "
@@ -213,10 +213,10 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             )
         if not whole:
             self._count_truncation(room)
-        return prompt, self._space.encode(prompt.to_json())
+        return prompt, self._space.encode(written)
 
-    def _measure(self, turns: list[tuple[str, str]], text: str, phrases: tuple[str, ...]) -> tuple[Prompt, int]:
-        """The prompt of these parts and its size in bytes."""
+    def _write(self, turns: list[tuple[str, str]], text: str, phrases: tuple[str, ...]) -> tuple[Prompt, str, int]:
+        """The prompt of these parts, its JSON, and the size of that in bytes."""
         listing = f"Possible actions: {', '.join(phrases)}." if self.task.list_actions else ""
         system = self._system_prompt
         if self._phrases.fixed is not None:
@@ -227,7 +227,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         for past, phrase in turns:
             messages += [("user", past), ("assistant", phrase)]
         prompt = Prompt((*messages, ("user", text)), phrases)
-        return prompt, len(utf8(prompt.to_json()))
+        written = prompt.to_json()
+        return prompt, written, len(utf8(written))
 
     def _count_truncation(self, room: int) -> None:
         self._truncated_prompts += 1
