@@ -16,6 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, TextSpace
+from lmpolicy.backbone import WIDE, auto_dtype
 
 BUNDLED, SMOLLM, QWEN = "bundled", "smollm-135m", "qwen2.5-0.5b"
 MODELS = (BUNDLED, SMOLLM, QWEN)
@@ -69,16 +70,13 @@ def save_tokenizer(folder: Path, more_text: Iterable[str]) -> None:
 
 
 def best_dtype(name: str, device: str) -> str:
-    """The dtype a user would choose: bfloat16 where the hardware computes in it.
+    """What ``dtype="auto"`` chooses for a model, known before it runs.
 
     :param name: one of ``MODELS``.
     :param device: ``"cpu"`` or ``"cuda"``.
     """
-    if name == BUNDLED:
-        return "float32"
-    capabilities = th.cpu.get_capabilities()
-    fast = device == "cuda" or capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    return "bfloat16" if fast else "float32"
+    width = WIDE - 1 if name == BUNDLED else WIDE
+    return str(auto_dtype(th.device(device), th.bfloat16, width)).removeprefix("torch.")
 
 
 def make_policy(

@@ -73,6 +73,14 @@ def run(example, model_path, seed, args, file):
     callback.evaluate()
 
 
+def load_example():
+    """The module of examples/cartpole.py, whose settings are benchmarked."""
+    spec = importlib.util.spec_from_file_location("cartpole_example", ROOT / "examples" / "cartpole.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example
+
+
 def processor():
     """The name of the processor, as far as the system tells it."""
     info = Path("/proc/cpuinfo")
@@ -93,9 +101,7 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "cartpole.csv")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    spec = importlib.util.spec_from_file_location("cartpole_example", ROOT / "examples" / "cartpole.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_example()
     args.steps = args.steps or example.STEPS
     args.output.parent.mkdir(parents=True, exist_ok=True)
     new = not args.output.exists()

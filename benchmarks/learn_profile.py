@@ -11,7 +11,6 @@ learn_profile.csv into benchmarks/results.
 
 import argparse
 import csv
-import importlib.util
 import os
 import time
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from cartpole import ROOT, processor
+from cartpole import load_example, processor
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
@@ -109,9 +108,7 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     torch.set_num_threads(args.threads)
-    spec = importlib.util.spec_from_file_location("example", ROOT / "examples" / "cartpole.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load_example()
     args.output.mkdir(parents=True, exist_ok=True)
     with (args.output / "learn_profile.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)

@@ -11,6 +11,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from transformers import DynamicCache
+from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.trie import Trie
@@ -90,7 +91,7 @@ class PackedForward:
         states = out.hidden_states[-1].flatten(0, 1)
         if folded and remembering:
             layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
-            prefix = self._prefix = Prefix(prompts[0][:length], layers, states).crop(length)
+            self._prefix = Prefix(prompts[0][:length], layers, states).crop(length)
         elif prefix is not None:
             states = th.cat([prefix.states, states])
         return packed, out.logits.flatten(0, -2), states
@@ -137,7 +138,7 @@ class PackedForward:
             past_key_values=cache,
             use_cache=cache is not None,
             output_hidden_states=-1,
-            logits_to_keep=packed.keep if len(packed.keep) > 1 else packed.keep[0],
+            logits_to_keep=packed.keep,
         )
 
     def _masks(self, packed: Packed) -> th.Tensor | dict[str, th.Tensor]:
@@ -178,15 +179,10 @@ class PlainForward:
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
         """See :class:`Forward`."""
         packed = pack_plain(prompts, tries, n_actions).to(_device(self.lm))
-        keep = (
-            packed.keep
-            if packed.keep.dtype == th.bool
-            else th.zeros_like(packed.input_ids, dtype=th.bool).scatter(1, packed.keep, True)
-        )
-        options = {"logits_to_keep": keep} if self.keeps else {}
+        options = {"logits_to_keep": packed.keep} if self.keeps else {}
         out = _call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
-        logits = out.logits if self.keeps else out.logits[keep]
-        return packed, logits, out.hidden_states[-1].flatten(0, 1)
+        logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
+        return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
 
 
 def text_config(lm: Any) -> Any:

@@ -121,9 +121,11 @@ def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
     device = next(lm.parameters()).device
     rows = []
     for prompt in prompts:
-        for edge in edges:
-            ids = th.tensor([[*prompt.tolist(), *edge[:-1]]], device=device)
-            rows.append(lm(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1))
+        after = {}  # edges that start at the same node need one forward
+        for context in dict.fromkeys(edge[:-1] for edge in edges):
+            ids = th.tensor([[*prompt.tolist(), *context]], device=device)
+            after[context] = lm(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
+        rows += [after[edge[:-1]] for edge in edges]
     return th.stack(rows)
 
 

@@ -102,6 +102,19 @@ def prompt(text: str, actions: Sequence[str] = ("left", "right"), system: str = 
     return Prompt((*messages, ("user", text)), tuple(actions))
 
 
+SYSTEM = "You play a game. Choose the best action."
+SHARED = [
+    prompt("row 1, column 3", ("left", "right", "go north", "go south"), SYSTEM),
+    prompt("row 1, column 3 of the grid. Holes: none!", ("go north", "go north now", "go"), SYSTEM),
+    prompt("!", ("!", "!!", "stay!"), SYSTEM),  # token id 0, in prompt and phrases
+    prompt("row 1, column 3", ("left", "right"), SYSTEM),  # the first prompt with other phrases
+    prompt("row 1, column 3", ("left", "right", "go north", "go south"), SYSTEM),  # the first row again
+    Prompt(
+        (("system", SYSTEM), ("user", "row 2"), ("assistant", "left"), ("user", "row 3")), ("pick up the box", "left")
+    ),
+]
+
+
 def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:
     """Rows as SB3 hands them to the policy, uint8 ``(B, max_bytes)``."""
     space = TextSpace(max_bytes)
@@ -191,3 +204,16 @@ def chat(*turns: str, system: str = "Choose the best action.", actions: Sequence
     """A prompt whose turns are the user's and the assistant's by turns."""
     messages = [("user" if index % 2 == 0 else "assistant", turn) for index, turn in enumerate(turns)]
     return Prompt((*([("system", system)] if system else []), *messages), tuple(actions))
+
+
+def count_rows(policy: LMActorCriticPolicy) -> list[int]:
+    """How many prompts each call of the model's forward over rows scored."""
+    rows: list[int] = []
+    original = policy.engine._score
+
+    def score(keys: list[bytes]) -> Any:
+        rows.append(len(keys))
+        return original(keys)
+
+    policy.engine._score = score  # type: ignore[method-assign]
+    return rows

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch as th
 import transformers as hf
-from lm_tools import assert_same, encode, engine_batch, make_policy, naive_batch, prompt, save_tokenizer
+from lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt, save_tokenizer
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy.forward import PackedForward, PlainForward
@@ -64,7 +64,6 @@ ATTENTION = {"gemma2": ("eager",), "mamba": ("eager",)}
 """Transformers refuses sdpa where scores are soft-capped, and has none to offer without attention."""
 
 CASES = [(name, attention) for name in CONFIGS for attention in ATTENTION.get(name, ("sdpa", "eager"))]
-SYSTEM = "You play a game. Choose the best action."
 PROMPTS = [
     prompt("row 1, column 3", ("left", "right", "go north", "go south"), SYSTEM),
     prompt("row 1, column 3 of the grid. Holes: none!", ("go north", "go north now", "go"), SYSTEM),

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from lm_tools import assert_same, encode, engine_batch, make_policy, naive_batch, prompt
+from lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt
 from policy_tools import cart_pole, ppo
 
 from lmpolicy import LMActorCriticPolicy, Prompt, scoring
 from lmpolicy.forward import PackedForward
 
-SYSTEM = "You play a game. Choose the best action."
 PROMPTS = [prompt(f"row {row}, column 3", ("left", "right", "go north", "go south"), SYSTEM) for row in range(6)]
 
 
@@ -65,15 +64,15 @@ def common(policy: LMActorCriticPolicy, prompts: list[Prompt]) -> int:
 def test_shared_prefix_runs_once_per_rollout(llama: str) -> None:
     policy = packed_policy(llama)
     with counted(policy) as shapes:
-        assert_exact_rollout = [engine_batch(policy, PROMPTS[start : start + 2]) for start in (0, 2, 4)]
+        rollout = [engine_batch(policy, PROMPTS[start : start + 2]) for start in (0, 2, 4)]
     shared = common(policy, PROMPTS)
     ((first_rows, first), *later) = shapes
     assert first_rows == 1  # both prompts in one sequence behind their prefix
     assert len(later) == 2
     assert all(rows == 2 and width < first - shared for rows, width in later)
     expected, values = naive_batch(policy, PROMPTS)
-    th.testing.assert_close(th.cat([scores for scores, _ in assert_exact_rollout]), expected, rtol=1e-6, atol=1e-5)
-    th.testing.assert_close(th.cat([value for _, value in assert_exact_rollout]), values, rtol=1e-6, atol=1e-5)
+    th.testing.assert_close(th.cat([scores for scores, _ in rollout]), expected, rtol=1e-6, atol=1e-5)
+    th.testing.assert_close(th.cat([value for _, value in rollout]), values, rtol=1e-6, atol=1e-5)
 
 
 @th.no_grad()
