@@ -117,6 +117,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             settings["temperature"],
             settings["micro_batch_size"],
         )
+        self.critic_only = False
         critic = list(self.backbone.value_head.parameters())
         actor = [p for p in self.backbone.lm.parameters() if p.requires_grad]
         groups = [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
@@ -233,6 +234,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def _before_step(self, *_: Any) -> None:
         critic = self.optimizer.param_groups[-1]
+        if self.critic_only:
+            for group in self.optimizer.param_groups[:-1]:
+                for parameter in group["params"]:
+                    parameter.grad = None  # not a zero: Adam would go on in the direction of its momentum
         self._scheduled_rate = critic["lr"]
         critic["lr"] = critic["lr"] * self._settings["critic_lr_factor"]
 

@@ -1,0 +1,181 @@
+"""Settings that were found by experiment, by env id, for the unmodified PPO of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from lmpolicy.callbacks import CriticWarmup, EntropySchedule
+from lmpolicy.shaping import PotentialShaping, mountain_car_energy
+from lmpolicy.wrapper import TextObservationWrapper
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """How to train on an env: the env, the arguments of PPO, and the callbacks.
+
+    Example:
+        >>> import lmpolicy
+        >>> from stable_baselines3 import PPO
+        >>> settings = lmpolicy.hyperparameters("CartPole-v1")
+        >>> env = settings.make_env(seed=0)
+        >>> model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, **settings.ppo)
+        >>> model.learn(settings.total_timesteps, callback=settings.callbacks())  # doctest: +SKIP
+
+    Pairs are the value at the beginning and at the end of training; in between it changes linearly. Change a setting
+    with :func:`dataclasses.replace`.
+    """
+
+    env_id: str
+    """Gymnasium id."""
+    total_timesteps: int = 100_000
+    """Env steps of training, over all envs."""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``gymnasium.make``, e.g. ``is_slippery`` or ``max_episode_steps``."""
+    n_envs: int = 8
+    """Envs side by side: more decorrelate the batch and make the forward pass of a rollout larger."""
+    normalize_reward: bool = True
+    """Scale rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
+    help: Callable[[gym.Env], gym.Env] | None = None
+    """A wrapper that helps in training only, e.g. reward shaping; evaluation is always without."""
+    n_steps: int = 128
+    batch_size: int = 256
+    n_epochs: int = 5
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    learning_rate: tuple[float, float] = (5e-4, 1e-4)
+    clip_range: tuple[float, float] = (0.2, 0.2)
+    ent_coef: tuple[float, float] = (0.01, 0.01)
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    target_kl: float | None = None
+    critic_lr_factor: float = 3.0
+    """Learning rate of the value head as a multiple of the actor's."""
+    value_gradient: bool = False
+    """Whether the value loss trains the LM, too."""
+    critic_warmup: int = 0
+    """Rollouts at the beginning that train the critic alone; see :class:`CriticWarmup`."""
+
+    @property
+    def ppo(self) -> dict[str, Any]:
+        """Arguments of PPO, ``policy_kwargs`` among them; a new dict at every call."""
+        return {
+            "n_steps": self.n_steps,
+            "batch_size": self.batch_size,
+            "n_epochs": self.n_epochs,
+            "gamma": self.gamma,
+            "gae_lambda": self.gae_lambda,
+            "learning_rate": _linear(self.learning_rate),
+            "clip_range": _linear(self.clip_range),
+            "ent_coef": self.ent_coef[0],
+            "vf_coef": self.vf_coef,
+            "max_grad_norm": self.max_grad_norm,
+            "target_kl": self.target_kl,
+            "policy_kwargs": {"critic_lr_factor": self.critic_lr_factor, "value_gradient": self.value_gradient},
+        }
+
+    def callbacks(self) -> list[BaseCallback]:
+        """What PPO has no argument for: critic warm-up and entropy schedule, where these settings ask for them."""
+        callbacks: list[BaseCallback] = []
+        if self.critic_warmup:
+            callbacks.append(CriticWarmup(self.critic_warmup))
+        if self.ent_coef[0] != self.ent_coef[1]:
+            callbacks.append(EntropySchedule(*self.ent_coef))
+        return callbacks
+
+    def make_env(
+        self,
+        seed: int | None = None,
+        n_envs: int | None = None,
+        *,
+        training: bool = True,
+        vec_env_cls: Any = None,
+        **wrapper_kwargs: Any,
+    ) -> VecEnv:
+        """The env in words, several side by side.
+
+        :param seed: of the first env; the others follow.
+        :param n_envs: how many; default: as set.
+        :param training: with scaled rewards and the help, where set. False: the env as it is, for evaluation.
+        :param vec_env_cls: e.g. ``SubprocVecEnv``; default: ``DummyVecEnv``.
+        :param wrapper_kwargs: of :class:`TextObservationWrapper`, e.g. ``task`` or ``history``.
+        """
+
+        def wrap(env: gym.Env) -> gym.Env:
+            if training and self.help is not None:
+                env = self.help(env)
+            return TextObservationWrapper(env, **wrapper_kwargs)
+
+        env = make_vec_env(
+            self.env_id,
+            n_envs or self.n_envs,
+            seed=seed,
+            env_kwargs=dict(self.env_kwargs),
+            wrapper_class=wrap,
+            vec_env_cls=vec_env_cls,
+        )
+        if training and self.normalize_reward:
+            env = VecNormalize(env, norm_obs=False, gamma=self.gamma)
+        return env
+
+
+def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
+    """The named settings of an env; see :class:`Hyperparameters`.
+
+    :param env_id: Gymnasium id. An env without settings of its own gets general ones, to start from.
+    :param env_kwargs: arguments of ``gymnasium.make``, e.g. ``is_slippery=False``.
+    """
+    known = [settings for settings in SETTINGS if settings.env_id == env_id]
+    if not known:
+        return Hyperparameters(env_id, env_kwargs=env_kwargs)
+    settings = next(
+        (one for one in known if {**one.env_kwargs, **env_kwargs} == {**env_kwargs, **one.env_kwargs}), known[0]
+    )
+    return replace(settings, env_kwargs={**settings.env_kwargs, **env_kwargs})
+
+
+def _linear(values: tuple[float, float]) -> LinearSchedule:
+    return LinearSchedule(*values, end_fraction=1.0)
+
+
+def _shaped_mountain_car(env: gym.Env) -> gym.Env:
+    return PotentialShaping(env, mountain_car_energy, gamma=0.99)
+
+
+TIME_LIMIT = {"max_episode_steps": 200}
+
+SETTINGS = (
+    Hyperparameters("CartPole-v1", gamma=0.995, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
+    Hyperparameters(
+        "FrozenLake-v1",
+        env_kwargs={"is_slippery": True},
+        n_envs=16,
+        n_steps=256,
+        batch_size=1024,
+        n_epochs=8,
+        learning_rate=(5e-4, 0.0),
+    ),
+    Hyperparameters(
+        "FrozenLake-v1",
+        env_kwargs={"is_slippery": False},
+        total_timesteps=50_000,
+        n_envs=16,
+        n_steps=64,
+        batch_size=512,
+        gamma=0.98,
+        learning_rate=(1e-3, 1e-3),
+    ),
+    Hyperparameters("Blackjack-v1", total_timesteps=200_000, n_envs=16, n_steps=256, batch_size=2048),
+    Hyperparameters("CliffWalking-v1", env_kwargs=TIME_LIMIT, n_steps=256, batch_size=512),
+    Hyperparameters("Taxi-v4", total_timesteps=300_000, n_envs=16, n_steps=128, batch_size=512),
+    Hyperparameters("Acrobot-v1", n_envs=16),
+    Hyperparameters("MountainCar-v0", total_timesteps=300_000, n_envs=16, help=_shaped_mountain_car),
+)
+"""The named settings; of several for the same id, the first that contradicts no argument is taken."""
