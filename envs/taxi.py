@@ -8,7 +8,7 @@ Observation text: row and column of the taxi (from 1, at the top left), whether 
 destination are.
 
 Action phrases: ``move down`` (0), ``move up`` (1), ``move right`` (2), ``move left`` (3), ``pick up`` (4),
-``drop off`` (5).
+``drop off`` (5); with ``Taxi(legal_only=True)`` only those that change something, as the env's own action mask says.
 
 Reward: -1 for every step, but 20 for dropping the passenger off at the destination, and -10 for picking up or
 dropping off where that cannot be done. Terminates at the delivery; truncated after 200 steps.
@@ -16,21 +16,37 @@ dropping off where that cannot be done. Terminates at the delivery; truncated af
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from lmpolicy.envs._words import offset, place, size, slip, surroundings
-from lmpolicy.task import TextTask
+from lmpolicy.task import ActionTexts, TextTask
+
+PHRASES = ("move down", "move up", "move right", "move left", "pick up", "drop off")
+"""In the order of the env's actions."""
 
 IN_TAXI = 4
 """The passenger location that the env's state uses once the passenger is in the taxi."""
 
 
 class Taxi(TextTask):
-    """The text task of ``Taxi-v4``."""
+    """The text task of ``Taxi-v4``.
 
-    action_texts = ("move down", "move up", "move right", "move left", "pick up", "drop off")
+    :param legal_only: offer only the actions of ``info["action_mask"]``: no way into a wall, picking up and dropping
+        off only where it can be done.
+    """
+
+    action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = PHRASES
+
+    def __init__(self, legal_only: bool = False) -> None:
+        super().__init__()
+        if legal_only:
+            self.action_texts = _legal
+            self.max_actions = len(PHRASES)
+            self.list_actions = False  # the walls and the way to the passenger are in the text already
 
     def bind(self, env: gym.Env) -> None:
         """Read the city and its rules from the env.
@@ -96,3 +112,8 @@ def _mood(taxi: Any) -> str:
         f" After the first pick-up, the destination changes with probability {taxi.fickle_probability:.2f} "
         "when the taxi first moves."
     )
+
+
+def _legal(_: Any, info: dict[str, Any]) -> dict[str, int]:
+    """The phrases of the actions that the env's mask allows."""
+    return {PHRASES[action]: int(action) for action in np.flatnonzero(info["action_mask"])}

@@ -10,29 +10,44 @@ from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
     from lmpolicy.callbacks import CriticWarmup, EntropySchedule
+    from lmpolicy.guard import GuardWarning, NonFiniteError
+    from lmpolicy.multi_env import EnvCopies, PerEnvRewardNormalization, make_multi_env
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.recipes import Hyperparameters, hyperparameters
+    from lmpolicy.watch import WatchLearning
 
 __version__ = "0.1.0"
 __all__ = [
     "CriticWarmup",
     "EntropySchedule",
+    "EnvCopies",
     "GenericTask",
+    "GuardWarning",
     "Hyperparameters",
     "LMActorCriticPolicy",
+    "NonFiniteError",
+    "PerEnvRewardNormalization",
     "Prompt",
     "TextObservationWrapper",
     "TextSpace",
     "TextTask",
+    "WatchLearning",
     "hyperparameters",
+    "make_multi_env",
 ]
 # These bring torch and transformers; env workers, which only need the wrapper, must not pay for them.
 _LAZY = {
     "CriticWarmup": "lmpolicy.callbacks",
     "EntropySchedule": "lmpolicy.callbacks",
+    "EnvCopies": "lmpolicy.multi_env",
+    "GuardWarning": "lmpolicy.guard",
     "Hyperparameters": "lmpolicy.recipes",
     "LMActorCriticPolicy": "lmpolicy.policy",
+    "NonFiniteError": "lmpolicy.guard",
+    "PerEnvRewardNormalization": "lmpolicy.multi_env",
+    "WatchLearning": "lmpolicy.watch",
     "hyperparameters": "lmpolicy.recipes",
+    "make_multi_env": "lmpolicy.multi_env",
 }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.modeling_utils import slice_logits_to_keep
 
+from lmpolicy.grouping import common_prefix
 from lmpolicy.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.trie import Trie
 
@@ -23,6 +24,9 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 """Up to so many tokens, and so many more per unit of hidden size, prefix and prompts go into one sequence: one call, no
 padding. Beyond, attention over all the prompts, most of it masked, takes longer than a call for the prefix and a padded
 batch; less so the wider the model. The break-even was measured at about 450 for a hidden size of 128, 1000 for 896."""
+
+REMEMBERED = 16
+"""Prefixes kept within a rollout, one for each env with rules of its own."""
 
 Tokens = NDArray[np.int64]
 Outputs = tuple[Packed, th.Tensor, th.Tensor]
@@ -56,7 +60,7 @@ class Prefix:
 class PackedForward:
     """One forward over the fewest tokens: the shared prefix once, phrases as a trie under a tree mask.
 
-    Without gradient, keys and values of the shared prefix are kept until :meth:`forget`.
+    Without gradient, keys and values of the shared prefixes are kept until :meth:`forget`.
 
     :param lm: a causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether it takes one mask per type of layer; otherwise all layers get the same.
@@ -68,11 +72,11 @@ class PackedForward:
         self.by_layer = by_layer
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
-        self._prefix: Prefix | None = None
+        self._prefixes: list[Prefix] = []  # the latest first
 
     def forget(self) -> None:
-        """Drop the shared prefix; the weights have changed."""
-        self._prefix = None
+        """Drop the shared prefixes; the weights have changed."""
+        self._prefixes.clear()
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
         """See :class:`Forward`."""
@@ -91,22 +95,29 @@ class PackedForward:
         states = out.hidden_states[-1].flatten(0, 1)
         if folded and remembering:
             layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
-            self._prefix = Prefix(prompts[0][:length], layers, states).crop(length)
+            self._remember(Prefix(prompts[0][:length], layers, states).crop(length))
         elif prefix is not None:
             states = th.cat([prefix.states, states])
         return packed, out.logits.flatten(0, -2), states
 
     def _recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """What is remembered of the prompts' beginning, if it saves tokens against running their own prefix."""
-        if self._prefix is None:
+        if not self._prefixes:
             return None
-        known = self._prefix.tokens
-        length = min(common, len(known))
-        differs = known[:length] != prompts[0][:length]
-        length = int(differs.argmax()) if differs.any() else length
+        lengths = [common_prefix(prefix.tokens, prompts[0][:common]) for prefix in self._prefixes]
+        length = max(lengths)
         # Each prompt would run what it shares with the others, beyond what is remembered, for itself.
         worth = length > 0 and (common - length) * (len(prompts) - 1) <= length
-        return self._prefix.crop(length) if worth else None
+        return self._prefixes[lengths.index(length)].crop(length) if worth else None
+
+    def _remember(self, prefix: Prefix) -> None:
+        """Keep a prefix in place of those that it continues or cuts short."""
+        others = [
+            other
+            for other in self._prefixes
+            if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
+        ]
+        self._prefixes = [prefix, *others][:REMEMBERED]
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
         out = _call(
@@ -120,7 +131,7 @@ class PackedForward:
         layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
         prefix = Prefix(tokens, layers, out.hidden_states[-1][0])
         if not th.is_grad_enabled():
-            self._prefix = prefix
+            self._remember(prefix)
         return prefix
 
     def _run(self, packed: Packed, prefix: Prefix | None, cache: DynamicCache | None) -> Any:

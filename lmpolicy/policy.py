@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from stable_baselines3.common.distributions import CategoricalDistribution, Dist
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from lmpolicy.backbone import DEFAULT_LORA, DTYPES, FROZEN, Backbone
-from lmpolicy.scoring import NORMALIZATIONS, ScoringEngine
-from lmpolicy.text_space import TextSpace
+from lmpolicy.backbone import DEFAULT_LORA, Backbone
+from lmpolicy.guard import Guard, overflow
+from lmpolicy.scoring import ScoringEngine
+from lmpolicy.settings import check_settings, check_spaces
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
@@ -51,6 +51,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
     :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
         gradients, less memory, one more forward. ``None``: all at once.
+    :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
+        a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.guard.Guard`.
     :param trust_remote_code: let a hub model bring its own code.
     :param optimizer_class: as in SB3.
     :param optimizer_kwargs: as in SB3.
@@ -75,11 +77,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         value_gradient: bool = False,
         critic_lr_factor: float = 1.0,
         micro_batch_size: int | None = None,
+        guard_rails: bool = True,
         trust_remote_code: bool = False,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        _check_spaces(observation_space, action_space)
+        check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
         self._settings: dict[str, Any] = {
@@ -93,9 +96,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "value_gradient": value_gradient,
             "critic_lr_factor": critic_lr_factor,
             "micro_batch_size": micro_batch_size,
+            "guard_rails": guard_rails,
             "trust_remote_code": trust_remote_code,
         }
-        _check_settings(**self._settings)
+        check_settings(**self._settings)
         super().__init__(
             observation_space,
             action_space,
@@ -117,6 +121,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             settings["temperature"],
             settings["micro_batch_size"],
         )
+        self.guard = Guard() if settings["guard_rails"] else None
         self.critic_only = False
         critic = list(self.backbone.value_head.parameters())
         actor = [p for p in self.backbone.lm.parameters() if p.requires_grad]
@@ -135,8 +140,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :param deterministic: take the most likely phrase instead of sampling.
         :return: actions int64 ``(B,)``, values float32 ``(B, 1)``, log-probabilities float32 ``(B,)``.
         """
+        obs = obs.cpu()  # once: the engine and the guard read it there
         distribution, values = self._distribution(obs)
         actions = distribution.get_actions(deterministic=deterministic)
+        if self.guard is not None:
+            self.guard.acted(obs, distribution.distribution)
         return actions, values, distribution.log_prob(actions)
 
     def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
@@ -148,7 +156,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """
         assert isinstance(obs, th.Tensor)
         distribution, values = self._distribution(obs)
-        return values, distribution.log_prob(actions.long().flatten()), distribution.entropy()
+        log_prob = distribution.log_prob(actions.long().flatten())
+        if self.guard is not None and th.is_grad_enabled():
+            self.guard.evaluated(self, distribution.distribution, log_prob, values)
+        return values, log_prob, distribution.entropy()
 
     def predict_values(self, obs: PyTorchObs) -> th.Tensor:
         """State values.
@@ -180,7 +191,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def _distribution(self, obs: th.Tensor) -> tuple[CategoricalDistribution, th.Tensor]:
         scores, values = self.engine(obs)  # (B, K), (B,)
         distribution = CategoricalDistribution(scores.shape[1])
-        return distribution.proba_distribution(action_logits=scores), values[:, None]
+        try:
+            return distribution.proba_distribution(action_logits=scores), values[:, None]
+        except ValueError as error:  # torch refuses NaN
+            if self.guard is None:
+                raise
+            raise self.guard.stop(self, overflow(self)) from error
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {
@@ -218,6 +234,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             )
         keys = super().load_state_dict(state, strict=strict, assign=assign)
         self.engine.watch_weights()
+        if self.guard is not None:
+            self.guard.forget_weights()
         return keys
 
     def save_adapter(self, folder: str | Path) -> None:
@@ -233,6 +251,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary
 
     def _before_step(self, *_: Any) -> None:
+        if self.guard is not None:
+            self.guard.check_gradients(self)
         critic = self.optimizer.param_groups[-1]
         if self.critic_only:
             for group in self.optimizer.param_groups[:-1]:
@@ -243,6 +263,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def _after_step(self, *_: Any) -> None:
         self.optimizer.param_groups[-1]["lr"] = self._scheduled_rate
+        if self.guard is not None:
+            self.guard.optimizer_steps += 1
         self.backbone.value_head.update_statistics()
         self.engine.forget()
 
@@ -259,58 +281,3 @@ def _shorten_steps(_: th.optim.Optimizer, state_dict: dict[str, Any]) -> None:
         index: {k: float(v) if k == "step" and isinstance(v, th.Tensor) else v for k, v in state.items()}
         for index, state in states.items()
     }
-
-
-def _check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
-    if not isinstance(observation_space, TextSpace):
-        raise TypeError(
-            f"LMActorCriticPolicy reads text, got observations of {observation_space}: wrap the env in "
-            "TextObservationWrapper. (VecFrameStack loses the text; use TextObservationWrapper(env, history=k).)"
-        )
-    if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
-        raise TypeError(
-            f"LMActorCriticPolicy chooses among phrases, hence Discrete(n), got {action_space}: wrap the env in "
-            "TextObservationWrapper"
-        )
-
-
-def _check_settings(
-    dtype: str,
-    lora: Any,
-    score_normalization: str,
-    temperature: float,
-    value_head: Sequence[int],
-    critic_lr_factor: float,
-    micro_batch_size: int | None,
-    **_: Any,
-) -> None:
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {dtype!r}')
-    if lora is not None and lora != FROZEN and not isinstance(lora, dict):
-        raise ValueError(
-            f'lora must be a dict of peft.LoraConfig arguments, None (full fine-tuning) or "{FROZEN}" (only the value '
-            f"head learns), got {lora!r}"
-        )
-    if isinstance(lora, dict) and lora.get("lora_dropout"):
-        raise ValueError(
-            f"lora_dropout must be 0, got {lora['lora_dropout']!r}: the rollout acts without dropout, so an update "
-            "with it would compare two different policies"
-        )
-    if score_normalization not in NORMALIZATIONS:
-        raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {score_normalization!r}")
-    if not _is_positive(temperature):
-        raise ValueError(f"temperature must be above 0, got {temperature!r}; for greedy play use deterministic=True")
-    if not isinstance(value_head, list | tuple) or not all(map(_is_count, value_head)):
-        raise ValueError(f"value_head must be a list of positive layer sizes, got {value_head!r}")
-    if not _is_positive(critic_lr_factor):
-        raise ValueError(f"critic_lr_factor must be above 0, got {critic_lr_factor!r}")
-    if micro_batch_size is not None and not _is_count(micro_batch_size):
-        raise ValueError(f"micro_batch_size must be a positive integer or None, got {micro_batch_size!r}")
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 < value < math.inf
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -56,6 +56,12 @@ class Hyperparameters:
     vf_coef: float = 0.5
     max_grad_norm: float = 0.5
     target_kl: float | None = None
+    normalize_advantage: bool = True
+    """Off where rewards are rare: a batch without any would else be all noise, blown up to size 1. Without it, the
+    entropy bonus keeps the policy exploring until there is something to learn from."""
+    lora: Mapping[str, Any] = field(default_factory=lambda: {"r": 16, "lora_alpha": 128})
+    """Of the bundled LM. An adapter starts at zero, where only what is common to all prompts learns fast; with a large
+    ``lora_alpha``, the policy heeds its input before it has settled on one action for all."""
     critic_lr_factor: float = 3.0
     """Learning rate of the value head as a multiple of the actor's."""
     value_gradient: bool = False
@@ -78,7 +84,12 @@ class Hyperparameters:
             "vf_coef": self.vf_coef,
             "max_grad_norm": self.max_grad_norm,
             "target_kl": self.target_kl,
-            "policy_kwargs": {"critic_lr_factor": self.critic_lr_factor, "value_gradient": self.value_gradient},
+            "normalize_advantage": self.normalize_advantage,
+            "policy_kwargs": {
+                "lora": dict(self.lora),
+                "critic_lr_factor": self.critic_lr_factor,
+                "value_gradient": self.value_gradient,
+            },
         }
 
     def callbacks(self) -> list[BaseCallback]:

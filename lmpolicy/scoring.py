@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lmpolicy.backbone import Backbone
 from lmpolicy.forward import Forward
+from lmpolicy.grouping import group_by_prefix
 from lmpolicy.packing import Packed
 from lmpolicy.reading import Reader, Reading
 from lmpolicy.selfcheck import choose_forward
@@ -129,12 +130,23 @@ class ScoringEngine:
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _score(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
-        """Scores and values of distinct prompts by one forward."""
+        """Scores and values of distinct prompts, by one forward for all that share a long prefix."""
         device = next(self.backbone.parameters()).device.type
         if self._forward is None or device != self._device:
             self.backbone.settle_dtype()
             self._forward, self._device = choose_forward(self.backbone.lm, self.backbone.name), device
         readings = self._reader.read(keys)
+        groups = group_by_prefix([reading.tokens for reading in readings])
+        parts = [self._score_group([readings[number] for number in group]) for group in groups]
+        if len(parts) == 1:
+            return parts[0]
+        scores, values = zip(*parts, strict=True)
+        order = th.tensor(np.concatenate(groups).argsort(), device=values[0].device)
+        return th.cat(scores)[order], th.cat(values)[order]
+
+    def _score_group(self, readings: list[Reading]) -> tuple[th.Tensor, th.Tensor]:
+        """Scores and values of distinct prompts by one forward."""
+        assert self._forward is not None
         prompts, tries = [reading.tokens for reading in readings], [reading.trie for reading in readings]
         packed, logits, states = self._forward(prompts, tries, self.n_actions)
         scores = phrase_log_probs(packed, logits) / (self._lengths(readings, packed) * self.temperature)

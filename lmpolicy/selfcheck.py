@@ -73,6 +73,7 @@ class _Check:
                     error, dtype = self._error(forward)
                     if not error <= max(ROUNDING[dtype], NOISE * noise):
                         raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
+                folded.forget()
                 return folded
             except Exception as problem:  # whatever a model's own code raises when given what it does not know
                 problems.append(repr(problem))

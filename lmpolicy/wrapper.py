@@ -50,6 +50,10 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param action_bins: for Box actions: number of values per dimension, one int or one per dimension.
     :param max_actions: largest number of phrases in a prompt. Default: the task's ``max_actions``, else 64 for
         products of several dimensions and no limit for Discrete.
+    :param n_actions: width of the action space, at least the number of phrases: puts envs with different numbers of
+        phrases side by side, see :func:`lmpolicy.make_multi_env`. The policy gives the surplus indices probability 0;
+        ``action_space.sample()``, and with it the env checkers of Gymnasium and SB3, may draw one, which
+        :meth:`step` refuses. Default: the number of phrases.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: that of the env (where
         ``"ansi"`` means the prompt, too).
     :raises TypeError: if ``env`` is not a single Gymnasium env, or its actions cannot be listed.
@@ -66,6 +70,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         max_prompt_bytes: int = 2048,
         action_bins: int | Sequence[int] | None = None,
         max_actions: int | None = None,
+        n_actions: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         _check_env(env)
@@ -80,6 +85,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             max_prompt_bytes=max_prompt_bytes,
             action_bins=action_bins,
             max_actions=max_actions,
+            n_actions=n_actions,
             render_mode=render_mode,
         )
         gym.Wrapper.__init__(self, env)
@@ -99,7 +105,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self._space = TextSpace(max_prompt_bytes)
         self.observation_space = self._space
         self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
-        self.action_space = spaces.Discrete(self._phrases.width)
+        self.action_space = spaces.Discrete(_width(n_actions, self._phrases.width))
         self._system_prompt = _expressible(self.task.system_prompt)
         # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
         self._fit(CUT_MARK, tuple(self._phrases.fixed or ("?",)))
@@ -275,6 +281,18 @@ def _check_env(env: Any) -> None:
         if isinstance(layer, TextObservationWrapper):
             raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
         layer = layer.env
+
+
+def _width(n_actions: int | None, phrases: int) -> int:
+    """Width of the action space of an env with so many phrases."""
+    if n_actions is None:
+        return phrases
+    if isinstance(n_actions, bool) or not isinstance(n_actions, int | np.integer) or n_actions < phrases:
+        raise ValueError(
+            f"n_actions is the width of the action space, an integer no smaller than the number of phrases, which is "
+            f"{phrases} here; got {n_actions!r}: pass n_actions={phrases} or more, or leave it out"
+        )
+    return int(n_actions)
 
 
 def _expressible(text: str) -> str:

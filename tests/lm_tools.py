@@ -113,6 +113,11 @@ SHARED = [
         (("system", SYSTEM), ("user", "row 2"), ("assistant", "left"), ("user", "row 3")), ("pick up the box", "left")
     ),
 ]
+UNSHARED = [
+    Prompt((("user", "!! Holes"),), ("left", "pick up, then drop off", "pick up")),
+    Prompt((("system", "You push"), ("user", "7.89 degrees")), ("hit", "stick")),
+    Prompt((("user", "the cart is at 0.123 and moves at -0.456"),), ("stay",)),
+]
 
 
 def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:

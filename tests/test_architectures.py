@@ -110,7 +110,7 @@ def test_every_layout_equals_naive(folders: dict[str, Path], name: str, attentio
                     th.testing.assert_close(log_probs, expected, rtol=1e-6, atol=1e-5)
                     th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
                     policy.engine._memory.clear()
-                assert policy.engine._forward._prefix is not None
+                assert policy.engine._forward._prefixes
             policy.engine.forget()
         policy.engine._forward.fold_tokens = 0
     assert_same(policy, PROMPTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +12,7 @@ import pytest
 from stable_baselines3 import PPO
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake")
+NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
 
@@ -29,6 +30,9 @@ def example(request: pytest.FixtureRequest) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.HYPERPARAMETERS.update(n_steps=8, batch_size=32, n_epochs=1)
+    if request.param == "many_envs":  # untrained, Acrobot takes all of its 500 steps
+        limit = {"max_episode_steps": 20}
+        module.ENVS[:] = [replace(one, env_kwargs={**one.env_kwargs, **limit}) for one in module.ENVS]
     return module
 
 
@@ -37,9 +41,19 @@ def run(module: ModuleType, folder: Path) -> None:
 
 
 def scores(printed: str) -> dict[str, float]:
-    """Mean returns of the summary by name."""
+    """Mean returns of the summary by name; of a table of several envs, those of the last one."""
     lines = re.findall(r"^  (random|before training|after training) +(-?[\d.]+) \+- [\d.]+$", printed, re.MULTILINE)
+    table = re.search(r"^  env +(random) +(before training) +(after training)$", printed, re.MULTILINE)
+    if table is not None:
+        assert not lines
+        lines = list(zip(table.groups(), list(rows(printed).values())[-1], strict=True))
     return {name: float(number) for name, number in lines}
+
+
+def rows(printed: str) -> dict[str, list[float]]:
+    """Lines of the table of several envs: random, before and after training by env."""
+    lines = re.findall(r"^  (\S+-v\d)((?: +-?[\d.]+ \+- [\d.]+){3})$", printed, re.MULTILINE)
+    return {env_id: [float(number) for number in re.findall(r"(\S+) \+-", cells)] for env_id, cells in lines}
 
 
 @pytest.mark.parametrize("example", NAMES, indirect=True)
@@ -112,6 +126,20 @@ def test_help_names_every_option(example: ModuleType, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     for option in ("--model", "--device", "--steps", "--episodes", "--seed", "--output"):
         assert option in printed
+
+
+@pytest.mark.parametrize("example", ["many_envs"], indirect=True)
+def test_many_envs_prints_a_line_for_each(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(example, tmp_path)
+    table = rows(capsys.readouterr().out)
+    assert list(table) == [one.env_id for one in example.ENVS]
+    assert list(table) == ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1", "CliffWalking-v1", "Acrobot-v1"]
+    lowest = {"CartPole-v1": 1, "Blackjack-v1": -1, "FrozenLake-v1": 0, "CliffWalking-v1": -2000, "Acrobot-v1": -20}
+    highest = {"CartPole-v1": 20, "Blackjack-v1": 1, "FrozenLake-v1": 1, "CliffWalking-v1": -13, "Acrobot-v1": 0}
+    for env_id, returns in table.items():
+        assert all(lowest[env_id] <= value <= highest[env_id] for value in returns)
 
 
 @pytest.mark.parametrize("example", ["custom_task"], indirect=True)

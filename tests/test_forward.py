@@ -100,8 +100,8 @@ def test_remembered_prefix_is_cropped_or_run_anew(llama: str, fold_tokens: int) 
     for batch in (PROMPTS[:2], others, PROMPTS[2:4], strangers, others[:1], PROMPTS[4:]):
         assert_exact(policy, batch)
         policy.engine._memory.clear()
-        assert forward._prefix is not None
-        lengths.append(len(forward._prefix.tokens))
+        prefix = forward._prefixes[0]
+        lengths.append(len(prefix.tokens))
     assert lengths[1] > lengths[0]  # four prompts that share much more than what was remembered
     assert lengths[2] == lengths[1]  # cropped, not run again
 

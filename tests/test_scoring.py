@@ -12,6 +12,7 @@ from lm_tools import (
     CONTEXT,
     MODELS,
     SHARED,
+    UNSHARED,
     assert_same,
     count_rows,
     encode,
@@ -24,14 +25,9 @@ from lm_tools import (
     weighted,
 )
 
-from lmpolicy import LMActorCriticPolicy, Prompt
+from lmpolicy import LMActorCriticPolicy
 from lmpolicy.scoring import ILLEGAL
 
-UNSHARED = [
-    Prompt((("user", "!! Holes"),), ("left", "pick up, then drop off", "pick up")),
-    Prompt((("system", "You push"), ("user", "7.89 degrees")), ("hit", "stick")),
-    Prompt((("user", "the cart is at 0.123 and moves at -0.456"),), ("stay",)),
-]
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
 
 

@@ -1,0 +1,131 @@
+"""Learn five games at once from sentences: PPO of Stable-Baselines3, with one small language model for all of them.
+
+    python examples/many_envs.py
+
+Text makes the observations and the actions of all envs alike, so one policy, one LoRA and one value head play them
+all. Plays each game at random, with the untrained model and with the trained one, and prints the returns. The
+checkpoint lands in runs/many_envs. Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import ProgressBarCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.utils import LinearSchedule
+
+from lmpolicy import EnvCopies, LMActorCriticPolicy, Prompt, make_multi_env
+
+ENVS = [
+    EnvCopies("CartPole-v1", 3),
+    EnvCopies("Blackjack-v1", 3, {"sab": False, "natural": False}),
+    EnvCopies("FrozenLake-v1", 3, {"is_slippery": False}),
+    EnvCopies("CliffWalking-v1", 3, {"max_episode_steps": 200}),  # without a limit, it ends nowhere but at the goal
+    EnvCopies("Acrobot-v1", 4),
+]
+HYPERPARAMETERS = {
+    "n_steps": 128,
+    "batch_size": 512,
+    "n_epochs": 5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "ent_coef": 0.01,
+    "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
+}
+POLICY_KWARGS = {"critic_lr_factor": 3.0}
+
+
+class RandomPlay:
+    """A policy that picks any of the legal phrases: what is reached without learning."""
+
+    def __init__(self, space, seed):
+        self.space, self.rng = space, np.random.default_rng(seed)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        prompts = [Prompt.from_json(self.space.decode(row)) for row in observation]
+        return np.array([self.rng.integers(len(prompt.actions)) for prompt in prompts]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+
+    train_env = make_multi_env(ENVS, args.seed, gamma=HYPERPARAMETERS["gamma"])
+    try:
+        model = PPO(
+            LMActorCriticPolicy,
+            train_env,
+            policy_kwargs={**POLICY_KWARGS, "model": args.model},
+            device=args.device,
+            seed=args.seed,
+            **HYPERPARAMETERS,
+        )
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    width = train_env.action_space.n  # the same spaces for one env as for all
+    eval_envs = {
+        one.env_id: make_multi_env([replace(one, n_envs=10)], args.seed + 1000, normalize_reward=False, n_actions=width)
+        for one in ENVS
+    }
+
+    def evaluate(policy):
+        """Mean return and its standard error in each env."""
+        scores = []
+        for env in eval_envs.values():
+            returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
+            scores.append((np.mean(returns), np.std(returns) / len(returns) ** 0.5))
+        return scores
+
+    scores = {"random": evaluate(RandomPlay(train_env.observation_space, args.seed))}
+    scores["before training"] = evaluate(model)
+
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=bar)
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    print(f"\nmean return of {args.episodes} episodes\n  {'env':<16}" + "".join(f"{name:>20}" for name in scores))
+    for env_id, *cells in zip(eval_envs, *scores.values(), strict=True):
+        print(f"  {env_id:<16}" + "".join(f"{f'{mean:.2f} +- {error:.2f}':>20}" for mean, error in cells))
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=204_800, help="env steps of training, over all envs together")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation, in each env")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/many_envs"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Which prompts of a batch run together: those of one env share a long prefix, those of different envs do not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+OVERHEAD = 256
+"""Tokens that take about as long as one more forward pass of a small model costs besides its tokens."""
+
+
+def group_by_prefix(prompts: Sequence[NDArray[np.int64]], overhead: int | None = None) -> list[list[int]]:
+    """Split a batch where running its parts one after another takes fewer tokens, since each shares a longer prefix.
+
+    n prompts that share P tokens run sum(lengths) - (n - 1) P tokens. In the tree of the prompts' prefixes, a branch
+    becomes a group of its own wherever that saves more than ``overhead`` tokens.
+
+    :param prompts: token ids of each prompt.
+    :param overhead: what an additional part costs, in tokens; default: :data:`OVERHEAD`.
+    :return: the numbers of the prompts of each part; together all, each once.
+    """
+    if len(prompts) < 2:
+        return [list(range(len(prompts)))]
+    overhead = OVERHEAD if overhead is None else overhead
+    words = [prompt.astype(">i8").tobytes() for prompt in prompts]  # big-endian: sorts as the numbers do
+    order = sorted(range(len(prompts)), key=words.__getitem__)
+    common = [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
+    return [sorted(order[place] for place in part) for part in _split(list(range(len(order))), common, overhead)[1]]
+
+
+def common_prefix(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Length of the longest common prefix.
+
+    :param one: token ids.
+    :param other: token ids.
+    """
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length
+
+
+def _split(part: list[int], common: list[int], overhead: int) -> tuple[int, list[list[int]]]:
+    """Tokens saved by sharing, less the overhead of all groups but one, and the groups; for neighbours in sorted order.
+
+    :param part: places in the order, one after another.
+    :param common: tokens that each place shares with the next.
+    """
+    if len(part) == 1:
+        return 0, [part]
+    inside = common[part[0] : part[-1]]
+    shared = min(inside)
+    whole = (len(part) - 1) * shared
+    if (len(part) - 1) * (max(inside) - shared) <= overhead:  # no split saves what it costs
+        return whole, [part]
+    cuts = [0, *(n + 1 for n, length in enumerate(inside) if length == shared), len(part)]
+    rest, groups, saved = list[int](), list[list[int]](), 0
+    for start, stop in itertools.pairwise(cuts):
+        child = part[start:stop]
+        gain, pieces = _split(child, common, overhead)
+        if gain - overhead > len(child) * shared:
+            saved += gain - overhead
+            groups += pieces
+        else:
+            rest += child
+    if rest:
+        return saved + (len(rest) - 1) * shared, [rest, *groups]
+    return saved + overhead, groups

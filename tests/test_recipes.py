@@ -1,0 +1,107 @@
+"""Named settings: what they hold is what PPO gets, and evaluation envs are the env as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+
+import lmpolicy
+from lmpolicy import CriticWarmup, EntropySchedule, Hyperparameters, LMActorCriticPolicy, hyperparameters
+from lmpolicy.recipes import SETTINGS
+from lmpolicy.shaping import PotentialShaping
+
+
+def name(settings: Hyperparameters) -> str:
+    return f"{settings.env_id} {dict(settings.env_kwargs)}"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=name)
+def test_named_settings_make_a_learner(settings: Hyperparameters) -> None:
+    env = settings.make_env(seed=0)
+    model = PPO(LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
+    assert env.num_envs == settings.n_envs
+    assert (model.n_steps * settings.n_envs) % model.batch_size == 0, "the last minibatch would be a small one"
+    assert model.lr_schedule(1.0) == settings.learning_rate[0]
+    assert model.lr_schedule(0.0) == pytest.approx(settings.learning_rate[1])
+    assert model.policy.optimizer.param_groups[0]["lr"] == settings.learning_rate[0]
+    kwargs = model.policy._get_constructor_parameters()
+    assert kwargs["lora"] == settings.lora
+    assert kwargs["critic_lr_factor"] == settings.critic_lr_factor
+    json.dumps(settings.ppo["policy_kwargs"])
+
+
+def test_arguments_decide_which_settings_of_an_env() -> None:
+    slippery, dry = hyperparameters("FrozenLake-v1"), hyperparameters("FrozenLake-v1", is_slippery=False)
+    assert slippery.env_kwargs == {"is_slippery": True}
+    assert dry.env_kwargs == {"is_slippery": False}
+    assert slippery.ppo["n_steps"] != dry.ppo["n_steps"]
+    large = hyperparameters("FrozenLake-v1", is_slippery=False, map_name="8x8")
+    assert large.env_kwargs == {"is_slippery": False, "map_name": "8x8"}
+    assert large.n_steps == dry.n_steps
+    assert dry.make_env(n_envs=1).get_attr("unwrapped")[0].spec.kwargs["is_slippery"] is False
+    assert hyperparameters("CliffWalking-v1").env_kwargs["max_episode_steps"] == 200
+    assert hyperparameters("CliffWalking-v1", max_episode_steps=50).env_kwargs["max_episode_steps"] == 50
+
+
+def test_an_unknown_env_gets_general_settings() -> None:
+    settings = hyperparameters("Pendulum-v1", g=9.0)
+    assert settings == Hyperparameters("Pendulum-v1", env_kwargs={"g": 9.0})
+
+
+def test_each_call_gives_arguments_of_its_own() -> None:
+    settings = hyperparameters("CartPole-v1")
+    settings.ppo["policy_kwargs"]["lora"]["r"] = 1
+    settings.ppo["n_steps"] = 1
+    assert settings.ppo["policy_kwargs"]["lora"]["r"] == settings.lora["r"] > 1
+    assert settings.ppo["n_steps"] == settings.n_steps > 1
+
+
+def test_training_env_is_scaled_and_helped_and_the_evaluation_env_is_not() -> None:
+    settings = replace(
+        hyperparameters("CartPole-v1"), help=lambda env: PotentialShaping(env, lambda _: 1.0), n_envs=3, gamma=0.9
+    )
+    training, evaluation = settings.make_env(seed=0), settings.make_env(seed=0, n_envs=2, training=False)
+    assert isinstance(training, VecNormalize)
+    assert (training.gamma, training.norm_obs, training.num_envs) == (0.9, False, 3)
+    assert all(training.env_is_wrapped(PotentialShaping))
+    assert not isinstance(evaluation, VecNormalize)
+    assert evaluation.num_envs == 2
+    assert not any(evaluation.env_is_wrapped(PotentialShaping))
+    assert not isinstance(replace(settings, normalize_reward=False).make_env(), VecNormalize)
+
+
+def test_wrapper_arguments_and_vec_env_class_reach_the_env() -> None:
+    env = hyperparameters("Blackjack-v1").make_env(
+        0, 2, training=False, vec_env_cls=SubprocVecEnv, max_prompt_bytes=3000
+    )
+    assert isinstance(env, SubprocVecEnv)
+    assert env.observation_space.shape == (3000,)
+    env.close()
+
+
+def test_callbacks_are_there_where_the_settings_ask_for_them() -> None:
+    settings = Hyperparameters("CartPole-v1")
+    assert settings.callbacks() == []
+    settings = replace(settings, critic_warmup=3, ent_coef=(0.1, 0.0))
+    warm_up, schedule = settings.callbacks()
+    assert isinstance(warm_up, CriticWarmup)
+    assert isinstance(schedule, EntropySchedule)
+    assert warm_up.rollouts == 3
+    assert (schedule.start, schedule.end) == settings.ent_coef == (settings.ppo["ent_coef"], 0.0)
+
+
+def test_public_names_are_there() -> None:
+    for public in lmpolicy.__all__:
+        assert getattr(lmpolicy, public) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        lmpolicy.nothing  # noqa: B018
+
+
+def test_every_setting_is_of_a_known_env() -> None:
+    for settings in SETTINGS:
+        assert settings.env_id in gym.registry
