@@ -1,0 +1,192 @@
+"""What the learning benchmark trains on, with which settings, and what a unit of work is."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.utils import LinearSchedule
+
+import lmpolicy
+from lmpolicy.recipes import Hyperparameters
+
+LM, CLASSIC, RANDOM = "lm", "classic", "random"
+LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"
+METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED)
+"""The last two are for tasks whose LM settings have a help in training: who is without, and who else has it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """An env to learn, and what its numbers are held against."""
+
+    name: str
+    env_id: str
+    env_kwargs: Mapping[str, Any]
+    random: float
+    """Mean return of random actions; the measured one takes its place once there is one."""
+    best: float | None
+    """Best possible mean return; ``None`` where only the best that was ever measured is known."""
+    threshold: float
+    """Mean return of an evaluation from which on the task counts as learnt."""
+    episodes: int = 100
+    """Per evaluation."""
+    every: int = 5_000
+    """Env steps between evaluations."""
+    wide: bool = False
+    """Returns span orders of magnitude, so that a linear axis shows only the worst."""
+
+
+TASKS = (
+    Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
+    Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
+    Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=2_500),
+    # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
+    Task(
+        *("blackjack", "Blackjack-v1", {"sab": False, "natural": False}, -0.396, -0.0466, -0.06),
+        episodes=20_000,
+        every=10_000,
+    ),
+    Task("taxi", "Taxi-v4", {"max_episode_steps": 200}, -770, 7.9, 7, every=10_000, wide=True),
+    Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
+    Task("acrobot", "Acrobot-v1", {}, -497, None, -85),
+    Task("mountaincar", "MountainCar-v0", {}, -200, None, -130, every=10_000),
+)
+BY_NAME = {task.name: task for task in TASKS}
+
+
+@dataclass(frozen=True)
+class Classic:
+    """Settings of PPO with a multilayer perceptron; what is not here is the default of Stable-Baselines3."""
+
+    n_envs: int
+    ppo: Mapping[str, Any]
+    normalize: bool = False
+    """Observations and rewards, by VecNormalize."""
+    schedules: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Arguments of PPO that change linearly, at the beginning and at the end."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of PPO."""
+        schedules = {name: LinearSchedule(*ends, end_fraction=1.0) for name, ends in self.schedules.items()}
+        return {**self.ppo, **schedules}
+
+
+TUNED = {
+    # RL Baselines3 Zoo, hyperparams/ppo.yml
+    "CartPole-v1": Classic(
+        8,
+        {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.0},
+        schedules={"learning_rate": (1e-3, 0.0), "clip_range": (0.2, 0.0)},
+    ),
+    "Acrobot-v1": Classic(
+        16, {"n_steps": 256, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.94, "ent_coef": 0.0}, normalize=True
+    ),
+    "MountainCar-v0": Classic(
+        16, {"n_steps": 16, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.98, "ent_coef": 0.0}, normalize=True
+    ),
+}
+UNTUNED = Classic(8, {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3})
+"""For the toy-text envs. The zoo has no settings of PPO for those: these are not published, and not tuned either."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A method that learns a task with a seed: what is run, skipped or repeated as a whole."""
+
+    task: Task
+    method: str
+    seed: int
+    folder: Path
+    steps: int | None = None
+    """Env steps of training; default: those of the LM settings, for every method."""
+    episodes: int | None = None
+    """Per evaluation; default: those of the task."""
+    threads: int = 1
+    model: str | None = None
+    device: str = "auto"
+
+    def __str__(self) -> str:
+        return f"{self.task.name} {self.method} seed {self.seed}"
+
+    @property
+    def settings(self) -> Hyperparameters:
+        """Of the LM; the env and the help are those of the other methods, too."""
+        settings = lm_settings(self.task)
+        settings = replace(settings, total_timesteps=self.steps or settings.total_timesteps)
+        return replace(settings, help=None) if self.method in (LM_ALONE, CLASSIC) else settings
+
+    @property
+    def classic(self) -> Classic:
+        """Settings of classic PPO."""
+        return TUNED.get(self.task.env_id, UNTUNED)
+
+    @property
+    def is_lm(self) -> bool:
+        """Whether a language model learns."""
+        return self.method in (LM, LM_ALONE)
+
+    @property
+    def helped(self) -> bool:
+        """Whether training has a help that evaluations do not have."""
+        return self.method != RANDOM and self.settings.help is not None
+
+    @property
+    def evaluation_episodes(self) -> int:
+        """Episodes of an evaluation."""
+        return self.episodes or self.task.episodes
+
+    @property
+    def torch_threads(self) -> int:
+        """Threads of torch: the tiny network of classic PPO only gets slower with several."""
+        return self.threads if self.is_lm else 1
+
+    @property
+    def path(self) -> Path:
+        """Where the rows of the complete unit are."""
+        return self.folder / f"{self.task.name}_{self.method}_{self.seed}.csv"
+
+    @property
+    def part(self) -> Path:
+        """Where the rows are until the unit is complete."""
+        return self.path.with_suffix(".part")
+
+    @property
+    def options(self) -> str:
+        """What the command that repeats this unit has besides task, method and seed."""
+        wanted = {"--steps": self.steps, "--episodes": self.episodes}
+        if self.is_lm:
+            wanted |= {"--threads": self.threads, "--model": self.model}
+            wanted |= {"--device": None if self.device == "auto" else self.device}
+        return shlex.join(str(part) for option in wanted.items() if option[1] is not None for part in option)
+
+    @property
+    def digest(self) -> str:
+        """A few characters that change with whatever decides about the results, so that no two kinds are mixed."""
+        kind: tuple[Any, ...] = (self.task.env_id, dict(self.settings.env_kwargs), self.evaluation_episodes)
+        if self.method != RANDOM:
+            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
+        if self.is_lm:
+            kind += (self.model, sorted({**asdict(self.settings), "help": ""}.items()))
+        elif self.method != RANDOM:
+            kind += (self.classic,)
+        return hashlib.sha1(repr(kind).encode()).hexdigest()[:8]
+
+
+def lm_settings(task: Task) -> Hyperparameters:
+    """The named settings that lmpolicy has for the task."""
+    return lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+
+
+def methods_of(task: Task) -> tuple[str, ...]:
+    """The methods that there are for a task."""
+    return METHODS if lm_settings(task).help is not None else (LM, CLASSIC, RANDOM)
+
+
+def _name(function: Any) -> str:
+    return "" if function is None else str(getattr(function, "__qualname__", type(function).__name__))

@@ -1,0 +1,227 @@
+"""Training a unit, and evaluating it apart from training."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import platform
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+from _learning_tasks import RANDOM, Task, Unit, lm_settings
+from gymnasium.wrappers import FlattenObservation
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
+
+from lmpolicy import LMActorCriticPolicy
+
+FIELDS = (
+    *("task", "method", "help", "seed", "env_steps", "train_seconds"),
+    *("episodes", "mean_return", "std_return", "mean_length", "sampled"),
+    *("threads", "processor", "torch", "date", "options", "settings"),
+)
+COPIES = 100
+"""Envs side by side in an evaluation: one forward pass of the LM serves all of them."""
+
+FIRST_SEED, SEEDS = 1_000_000, 1_000
+"""Where the seeds of evaluation envs begin, far above those of training, and how many each run has to itself."""
+
+
+def run(unit: Unit) -> None:
+    """Train and evaluate; the rows are under ``unit.path`` only once all of them are there."""
+    th.set_num_threads(unit.torch_threads)
+    unit.folder.mkdir(parents=True, exist_ok=True)
+    with unit.part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+
+        def write(**row: Any) -> None:
+            writer.writerow({**labels(unit), **row})
+            file.flush()
+            actions = "sampled" if row["sampled"] else "most likely"
+            print(
+                f"{unit}: {row['env_steps']:>8,} env steps, {float(row['train_seconds']):6.0f} s, "
+                f"return {float(row['mean_return']):8.3f} ({row['episodes']} episodes, {actions} actions)",
+                flush=True,
+            )
+
+        _play(unit, write) if unit.method == RANDOM else _train(unit, write)
+    unit.part.replace(unit.path)
+
+
+def labels(unit: Unit) -> dict[str, Any]:
+    """What the rows of a unit have in common."""
+    return {
+        "task": unit.task.name,
+        "method": unit.method,
+        "help": int(unit.helped),
+        "seed": unit.seed,
+        "threads": unit.torch_threads,
+        "processor": processor(),
+        "torch": th.__version__,
+        "date": datetime.date.today().isoformat(),
+        "options": unit.options,
+        "settings": unit.digest,
+    }
+
+
+def _play(unit: Unit, write: Callable[..., None]) -> None:
+    env = evaluation_env(unit)
+    player = RandomPlay(env.action_space, unit.seed)
+    write(env_steps=0, train_seconds=0, **evaluate(player, env, unit.evaluation_episodes, sampled=True))
+    env.close()
+
+
+def _train(unit: Unit, write: Callable[..., None]) -> None:
+    training, evaluation = training_env(unit), evaluation_env(unit)
+    model = make_model(unit, training)
+    hardware = {"processor": th.cuda.get_device_name(model.device)} if model.device.type == "cuda" else {}
+
+    def measure(steps: int, seconds: float, sampled: bool = False) -> None:
+        share_statistics(training, evaluation)
+        numbers = evaluate(model, evaluation, unit.evaluation_episodes, sampled)
+        write(env_steps=steps, train_seconds=f"{seconds:.1f}", **hardware, **numbers)
+
+    along = EvaluateAlong(unit.task.every, measure)
+    callbacks = unit.settings.callbacks() if unit.is_lm else []
+    model.learn(unit.settings.total_timesteps, callback=[*callbacks, along])
+    seconds = along.seconds()
+    for sampled in (False, True):
+        measure(model.num_timesteps, seconds, sampled)
+    training.close()
+    evaluation.close()
+
+
+def make_model(unit: Unit, env: VecEnv) -> PPO:
+    """An untrained PPO.
+
+    :param unit: what is trained.
+    :param env: of :func:`training_env`.
+    """
+    if not unit.is_lm:
+        return PPO("MlpPolicy", env, seed=unit.seed, device="cpu", **unit.classic.arguments)
+    arguments = unit.settings.ppo
+    arguments["policy_kwargs"]["model"] = unit.model
+    try:
+        return PPO(LMActorCriticPolicy, env, seed=unit.seed, device=unit.device, **arguments)
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+
+def training_env(unit: Unit) -> VecEnv:
+    """The envs that a unit learns on, with scaled rewards and the help where its settings have them."""
+    if unit.is_lm:
+        return unit.settings.make_env(unit.seed)
+    env = plain_env(unit.task, unit.classic.n_envs, unit.seed, unit.settings.help)
+    return VecNormalize(env, gamma=unit.classic.ppo["gamma"]) if unit.classic.normalize else env
+
+
+def evaluation_env(unit: Unit) -> VecEnv:
+    """The env as it is, without help or scaled rewards, with seeds of its own."""
+    copies = min(COPIES, unit.evaluation_episodes)
+    seed = FIRST_SEED + SEEDS * unit.seed
+    if unit.is_lm:
+        return unit.settings.make_env(seed, copies, training=False)
+    env = plain_env(unit.task, copies, seed)
+    normalized = unit.method != RANDOM and unit.classic.normalize
+    return VecNormalize(env, training=False, norm_reward=False) if normalized else env
+
+
+def plain_env(task: Task, count: int, seed: int, help: Callable[[gym.Env], gym.Env] | None = None) -> VecEnv:
+    """The env without words, as classic PPO takes it.
+
+    :param task: which env.
+    :param count: how many side by side.
+    :param seed: of the first; the others follow.
+    :param help: a wrapper around each.
+    """
+
+    def wrap(env: gym.Env) -> gym.Env:
+        env = env if help is None else help(env)
+        # Stable-Baselines3 one-hot-encodes Discrete observations itself, but knows no tuples.
+        return FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Tuple) else env
+
+    # The arguments of the LM settings, so that all methods play the same env.
+    return make_vec_env(
+        task.env_id, count, seed=seed, env_kwargs=dict(lm_settings(task).env_kwargs), wrapper_class=wrap
+    )
+
+
+def share_statistics(training: VecEnv, evaluation: VecEnv) -> None:
+    """Scale observations of the evaluation as those of the training, where they are scaled at all."""
+    if isinstance(evaluation, VecNormalize):
+        sync_envs_normalization(training, evaluation)
+
+
+def evaluate(player: Any, env: VecEnv, episodes: int, sampled: bool) -> dict[str, Any]:
+    """What goes into a row about the returns of an evaluation.
+
+    :param player: has ``predict``.
+    :param env: of :func:`evaluation_env`.
+    :param episodes: how many.
+    :param sampled: sample actions instead of taking the most likely.
+    """
+    returns, lengths = evaluate_policy(player, env, episodes, deterministic=not sampled, return_episode_rewards=True)
+    numbers = {"mean_return": np.mean(returns), "std_return": np.std(returns), "mean_length": np.mean(lengths)}
+    return {"episodes": len(returns), "sampled": int(sampled), **{k: f"{v:.6g}" for k, v in numbers.items()}}
+
+
+class RandomPlay:
+    """A policy that picks any action."""
+
+    def __init__(self, action_space: gym.Space, seed: int) -> None:
+        assert isinstance(action_space, gym.spaces.Discrete)
+        self.draw = partial(np.random.default_rng(seed).integers, action_space.n)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        return self.draw(size=len(observation)), state
+
+
+class EvaluateAlong(BaseCallback):
+    """Measures at the beginning and every so many env steps; the time that takes is not counted as training.
+
+    :param every: env steps.
+    :param measure: takes env steps and seconds of training.
+    """
+
+    def __init__(self, every: int, measure: Callable[[int, float], None]) -> None:
+        super().__init__()
+        self.every, self.measure = every, measure
+        self.begin, self.next = 0.0, 0
+
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return time.perf_counter() - self.begin
+
+    def _on_training_start(self) -> None:
+        self.begin = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps >= self.next:
+            self.next = (self.num_timesteps // self.every + 1) * self.every
+            seconds = self.seconds()
+            self.measure(self.num_timesteps, seconds)
+            self.begin = time.perf_counter() - seconds
+
+
+def processor() -> str:
+    """The name of the processor, as far as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        return names[0] if names else platform.machine()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,174 @@
+"""How well language models learn: against classic PPO on the same envs with as many env steps, and random actions.
+
+    python benchmarks/learning.py                                # everything; many hours
+    python benchmarks/learning.py --jobs 2                       # the same, two runs side by side
+    python benchmarks/learning.py --tasks cartpole --seeds 0     # a part
+    python benchmarks/learning.py --report-only                  # table and figures from the runs that are there
+
+Methods:
+
+* lm: PPO with LMActorCriticPolicy, the bundled LM with LoRA, and the named settings of the env
+  (``lmpolicy.hyperparameters``).
+* classic: PPO with a multilayer perceptron on the env's own observations, with the tuned settings of RL Baselines3
+  Zoo. FrozenLake, Blackjack, Taxi and CliffWalking have none there; see _learning_tasks.py for what is used.
+* random: random actions.
+* lm-no-help, classic+help: where the settings of the LM have a help in training (a shaped reward), the LM without and
+  classic PPO with it. In the report, "lm (shaped reward)" and "classic (shaped reward)" are those with it.
+
+Every so many env steps the model is evaluated on copies of the env that have seeds of their own, no help and no scaled
+rewards, with the most likely action; at the end also with sampled actions. The time of training is without evaluations.
+
+A run of a method with a seed is written to TASK_METHOD_SEED.csv in --output, a row per evaluation. Runs that are
+complete are skipped, so the same command goes on after an interruption. The report, learning.md, learning_summary.csv
+and figures, is made from all runs in the folder.
+"""
+
+import argparse
+import csv
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
+from multiprocessing.connection import wait
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+from _learning_report import report, require
+from _learning_tasks import BY_NAME, METHODS, Unit, methods_of
+from _learning_train import run
+
+RESULTS = Path(__file__).parent / "results" / "learning"
+INTERRUPTED = 130
+"""What shells return for a program that Ctrl-C ended."""
+
+
+def units(args: argparse.Namespace) -> list[Unit]:
+    """What was asked for, without methods that a task does not have."""
+    common = {name: getattr(args, name) for name in ("steps", "episodes", "threads", "model", "device")}
+    return [
+        Unit(BY_NAME[task], method, seed, args.output, **common)
+        for task in args.tasks
+        for seed in args.seeds
+        for method in args.methods
+        if method in methods_of(BY_NAME[task])
+    ]
+
+
+def is_complete(unit: Unit) -> bool:
+    """Whether there is nothing to do.
+
+    :raises SystemExit: if it was run with other settings: mixing both would make the report wrong.
+    """
+    if not unit.path.exists():
+        return False
+    with unit.path.open(newline="") as file:
+        row = next(csv.DictReader(file))
+    if row["settings"] != unit.digest:
+        raise SystemExit(
+            f"{unit.path} was made with other settings (its options: {row['options'] or 'none'}). Delete it to run it "
+            "again, or name another folder with --output"
+        )
+    return True
+
+
+def run_side_by_side(waiting: list[Unit], jobs: int) -> None:
+    """Run units in processes of their own.
+
+    :param waiting: the units; emptied.
+    :param jobs: how many at a time.
+    :raises SystemExit: at the end, with the units that failed.
+    """
+    context = multiprocessing.get_context("spawn")
+    running: dict[int, tuple[multiprocessing.process.BaseProcess, Unit]] = {}
+    failed = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                unit = waiting.pop(0)
+                process = context.Process(target=run, args=(unit,), daemon=True)
+                # Ctrl-C reaches all processes of a terminal. Only this one is to answer it, and what is ignored at the
+                # start of a process stays ignored.
+                answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+                process.start()
+                signal.signal(signal.SIGINT, answer)
+                running[process.sentinel] = (process, unit)
+            for sentinel in wait(list(running)):
+                process, unit = running.pop(sentinel)
+                process.join()
+                failed += [str(unit)] if process.exitcode else []
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+            process.join()
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}; the others are complete, and the same command tries again")
+
+
+def interrupted(wanted: list[Unit], argv: list[str]) -> str:
+    """What is told after Ctrl-C."""
+    kept = [str(unit) for unit in wanted if unit.path.exists()]
+    lines = [f"\ninterrupted; {len(kept)} of {len(wanted)} runs are complete and kept in {wanted[0].folder}"]
+    lines += [f"  {name}" for name in kept]
+    return "\n".join([*lines, "go on with:", f"  {shlex.join(['python', sys.argv[0], *argv])}"])
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tasks", nargs="+", choices=BY_NAME, default=list(BY_NAME), metavar="TASK")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--seeds", nargs="+", type=_count, default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser.add_argument("--steps", type=_positive, help="env steps of training; default: those of the LM settings")
+    parser.add_argument("--episodes", type=_positive, help="per evaluation; default: those of the task")
+    parser.add_argument("--threads", type=_positive, default=1, help="of torch in each run of an LM; default: 1")
+    parser.add_argument("--jobs", type=_positive, default=1, help="runs side by side; default: 1")
+    parser.add_argument("--model", help="hub id or folder of a causal language model; default: the bundled one")
+    parser.add_argument("--device", default="auto", help="of the LM: auto, cpu, cuda")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for what is written")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
+    args = parser.parse_args(argv)
+    if not units(args):
+        parser.error(
+            f"no task of {', '.join(args.tasks)} has the method {', '.join(args.methods)}: its LM settings have no help"
+        )
+    return args
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    args = parse(argv)
+    require()
+    if not args.report_only:
+        wanted = units(args)
+        todo = [unit for unit in wanted if not is_complete(unit)]
+        print(f"{len(todo)} runs, {len(wanted) - len(todo)} more are complete already", flush=True)
+        try:
+            if args.jobs > 1:
+                run_side_by_side(list(todo), args.jobs)
+            else:
+                for unit in todo:
+                    run(unit)
+        except KeyboardInterrupt:
+            print(interrupted(wanted, argv), flush=True)
+            raise SystemExit(INTERRUPTED) from None
+    report(args.output)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: no process of --jobs is left behind
+    main()
