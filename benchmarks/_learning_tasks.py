@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from _learning_words import THERMOSTAT, OtherWords, thermostat_words
 from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
+from lmpolicy import GenericTask, TextTask
 from lmpolicy.recipes import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
@@ -39,10 +41,14 @@ class Task:
     """Env steps between evaluations."""
     wide: bool = False
     """Returns span orders of magnitude, so that a linear axis shows only the worst."""
+    words: TextTask | None = None
+    """How the env reads as text, where it is not as in the named settings."""
+    steps: int | None = None
+    """Env steps of training, where they are not those of the named settings."""
 
 
 TASKS = (
-    Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
+    Task("cartpole", "CartPole-v1", {}, 22, 500, 475, every=10_000),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
     Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=2_500),
     # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
@@ -55,6 +61,9 @@ TASKS = (
     Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
     Task("acrobot", "Acrobot-v1", {}, -497, None, -85),
     Task("mountaincar", "MountainCar-v0", {}, -200, None, -130, every=10_000),
+    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, every=10_000, words=OtherWords()),
+    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, every=10_000, words=GenericTask()),
+    Task("thermostat", THERMOSTAT, {}, 10.4, 38, 36, words=thermostat_words(), steps=50_000),
 )
 BY_NAME = {task.name: task for task in TASKS}
 
@@ -172,20 +181,30 @@ class Unit:
         if self.method != RANDOM:
             kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
         if self.is_lm:
-            kind += (self.model, sorted({**asdict(self.settings), "help": ""}.items()))
+            settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
+            kind += (self.model, sorted(settings.items()))
         elif self.method != RANDOM:
             kind += (self.classic,)
         return hashlib.sha1(repr(kind).encode()).hexdigest()[:8]
 
 
 def lm_settings(task: Task) -> Hyperparameters:
-    """The named settings that lmpolicy has for the task."""
-    return lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+    """The named settings that lmpolicy has for the task, with the task's own words and steps if it has any."""
+    settings = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+    return replace(settings, task=task.words or settings.task, total_timesteps=task.steps or settings.total_timesteps)
 
 
 def methods_of(task: Task) -> tuple[str, ...]:
     """The methods that there are for a task."""
+    if task.words is not None and task.env_id in {other.env_id for other in TASKS if other.words is None}:
+        return (LM,)  # what reads no words plays the same env as there
     return METHODS if lm_settings(task).help is not None else (LM, CLASSIC, RANDOM)
+
+
+def _description(words: TextTask | None) -> Any:
+    """What tells one way of putting an env into words from another, as far as it is not in code."""
+    plain = {} if words is None else vars(words)
+    return (type(words).__name__, sorted((k, v) for k, v in plain.items() if isinstance(v, bool | int | float | str)))
 
 
 def _name(function: Any) -> str:

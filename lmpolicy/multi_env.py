@@ -93,8 +93,8 @@ def make_multi_env(
         evaluate_policy(model, one)  # also: PPO.load(path, env=one)
 
     :param envs: ids (or callables that make an env) with their numbers of copies; or a sequence of
-        :class:`EnvCopies`; of named settings (:func:`lmpolicy.hyperparameters`), the env, its number and its help are
-        taken, not the arguments of PPO.
+        :class:`EnvCopies`; of named settings (:func:`lmpolicy.hyperparameters`), the env, its number, words and
+        help are taken, not the arguments of PPO.
     :param seed: of the first copy; the others follow.
     :param normalize_reward: scale rewards by the spread of the returns of each env, see
         :class:`PerEnvRewardNormalization`.
@@ -270,7 +270,7 @@ def _kind(one: Any) -> EnvCopies:
     from lmpolicy.recipes import Hyperparameters
 
     if isinstance(one, Hyperparameters):
-        return EnvCopies(one.env_id, one.n_envs, one.env_kwargs, help=one.help)
+        return EnvCopies(one.env_id, one.n_envs, one.env_kwargs, one.task, one.help)
     raise TypeError(f"envs holds EnvCopies or Hyperparameters, got {one!r}: EnvCopies('CartPole-v1', n_envs=4)")
 
 

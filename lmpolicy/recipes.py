@@ -13,7 +13,9 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy.callbacks import CriticWarmup, EntropySchedule
+from lmpolicy.envs import Taxi
 from lmpolicy.shaping import PotentialShaping, mountain_car_energy
+from lmpolicy.task import TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 
@@ -43,6 +45,8 @@ class Hyperparameters:
     """Envs side by side: more decorrelate the batch and make the forward pass of a rollout larger."""
     normalize_reward: bool = True
     """Scale rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
+    task: TextTask | None = None
+    """How the env reads as text; default: the bundled task."""
     help: Callable[[gym.Env], gym.Env] | None = None
     """A wrapper that helps in training only, e.g. reward shaping; evaluation is always without."""
     n_steps: int = 128
@@ -122,7 +126,7 @@ class Hyperparameters:
         def wrap(env: gym.Env) -> gym.Env:
             if training and self.help is not None:
                 env = self.help(env)
-            return TextObservationWrapper(env, **wrapper_kwargs)
+            return TextObservationWrapper(env, **{"task": self.task, **wrapper_kwargs})
 
         env = make_vec_env(
             self.env_id,
@@ -161,17 +165,19 @@ def _shaped_mountain_car(env: gym.Env) -> gym.Env:
 
 
 TIME_LIMIT = {"max_episode_steps": 200}
+TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4, 1e-4)}
+"""Few different states: each prompt is run once per minibatch however often it is there, so large ones cost little."""
 
 SETTINGS = (
-    Hyperparameters("CartPole-v1", gamma=0.995, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
+    Hyperparameters("CartPole-v1", gamma=0.995, learning_rate=(3e-4, 0.0), ent_coef=(0.01, 0.0)),
     Hyperparameters(
         "FrozenLake-v1",
+        **TOY_TEXT,
         env_kwargs={"is_slippery": True},
-        n_envs=16,
-        n_steps=256,
         batch_size=1024,
         n_epochs=8,
-        learning_rate=(5e-4, 0.0),
+        ent_coef=(0.01, 0.0),
+        normalize_advantage=False,
     ),
     Hyperparameters(
         "FrozenLake-v1",
@@ -183,10 +189,32 @@ SETTINGS = (
         gamma=0.98,
         learning_rate=(1e-3, 1e-3),
     ),
-    Hyperparameters("Blackjack-v1", total_timesteps=200_000, n_envs=16, n_steps=256, batch_size=2048),
-    Hyperparameters("CliffWalking-v1", env_kwargs=TIME_LIMIT, n_steps=256, batch_size=512),
-    Hyperparameters("Taxi-v4", total_timesteps=300_000, n_envs=16, n_steps=128, batch_size=512),
-    Hyperparameters("Acrobot-v1", n_envs=16),
+    Hyperparameters(
+        "Blackjack-v1",
+        n_envs=16,
+        n_steps=256,
+        batch_size=2048,
+        n_epochs=8,
+        gamma=1.0,
+        learning_rate=(1e-3, 1e-4),
+        ent_coef=(0.1, 0.0),  # with less, it sticks always before it has seen that hitting pays with a low total
+        normalize_reward=False,
+        critic_lr_factor=1.0,
+    ),
+    Hyperparameters(
+        "CliffWalking-v1", **TOY_TEXT, env_kwargs=TIME_LIMIT, batch_size=1024, n_epochs=6, normalize_advantage=False
+    ),
+    Hyperparameters(
+        "Taxi-v4",
+        **TOY_TEXT,
+        total_timesteps=150_000,
+        env_kwargs=TIME_LIMIT,
+        task=Taxi(legal_only=True),
+        batch_size=2048,
+        n_epochs=6,
+        normalize_advantage=False,
+    ),
+    Hyperparameters("Acrobot-v1", n_envs=16, batch_size=512, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
     Hyperparameters("MountainCar-v0", total_timesteps=300_000, n_envs=16, help=_shaped_mountain_car),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""
