@@ -15,35 +15,19 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import VecNormalize
 
-from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+import lmpolicy
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, WatchLearning
 
 ENV_ID = "CartPole-v1"
 BEST = 500
 """The return of a pole that never falls."""
 
-STEPS = 40_960
-N_ENVS = 8
-HYPERPARAMETERS = {
-    "n_steps": 128,
-    "batch_size": 256,
-    "n_epochs": 5,
-    "gamma": 0.995,  # the cart takes hundreds of steps to reach the end of the track
-    "gae_lambda": 0.95,
-    "ent_coef": 0.01,  # without it, the policy is certain of itself before it has learnt to stay on the track
-    "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
-}
-POLICY_KWARGS = {"critic_lr_factor": 3.0}
+SETTINGS = lmpolicy.hyperparameters(ENV_ID)
+"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
 
-
-def make_training_env(seed):
-    """Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are."""
-    env = make_vec_env(ENV_ID, n_envs=N_ENVS, seed=seed, wrapper_class=TextObservationWrapper)
-    return VecNormalize(env, norm_obs=False, gamma=HYPERPARAMETERS["gamma"])
+STEPS = 61_440
 
 
 class LearningCurve(BaseCallback):
@@ -84,16 +68,19 @@ def main(argv=None):
     args = parse_arguments(argv)
     args.output.mkdir(parents=True, exist_ok=True)
 
-    train_env = make_training_env(args.seed)
-    eval_env = make_vec_env(ENV_ID, n_envs=10, seed=args.seed + 1000, wrapper_class=TextObservationWrapper)
+    # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
+    train_env = SETTINGS.make_env(args.seed)
+    eval_env = SETTINGS.make_env(args.seed + 1000, n_envs=10, training=False)
+    arguments = SETTINGS.ppo
+    arguments["policy_kwargs"]["model"] = args.model
     try:
         model = PPO(
             LMActorCriticPolicy,
             train_env,
-            policy_kwargs={**POLICY_KWARGS, "model": args.model},
             device=args.device,
             seed=args.seed,
-            **HYPERPARAMETERS,
+            tensorboard_log=args.output / "tensorboard",
+            **arguments,
         )
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
@@ -109,7 +96,7 @@ def main(argv=None):
     print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, curve = time.perf_counter(), ProgressBarCallback(), LearningCurve(evaluate, every=args.steps // 10)
     try:
-        model.learn(args.steps, callback=[bar, curve])
+        model.learn(args.steps, callback=[bar, curve, WatchLearning(), *SETTINGS.callbacks()])
         ending = ""
     except KeyboardInterrupt:
         bar.on_training_end()
@@ -131,6 +118,7 @@ def main(argv=None):
         print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
     print(f"checkpoint      {args.output / 'model.zip'}\nlearning curve  {args.output / 'learning_curve.png'}")
+    print(f"what it did     tensorboard --logdir {args.output / 'tensorboard'}, and turns.jsonl in there")
 
 
 def draw_learning_curve(path, episodes, evaluations, random_return, window=20):

@@ -34,10 +34,11 @@ HYPERPARAMETERS = {
     "n_epochs": 5,
     "gamma": 0.99,
     "gae_lambda": 0.95,
+    "normalize_advantage": False,  # rewards are scaled env by env already
     "ent_coef": 0.01,
     "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
 }
-POLICY_KWARGS = {"critic_lr_factor": 3.0}
+POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}}
 
 
 class RandomPlay:

@@ -29,7 +29,11 @@ def example(request: pytest.FixtureRequest) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.HYPERPARAMETERS.update(n_steps=8, batch_size=32, n_epochs=1)
+    short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
+    if hasattr(module, "SETTINGS"):
+        module.SETTINGS = replace(module.SETTINGS, **short)
+    else:
+        module.HYPERPARAMETERS.update(short)
     if request.param == "many_envs":  # untrained, Acrobot takes all of its 500 steps
         limit = {"max_episode_steps": 20}
         module.ENVS[:] = [replace(one, env_kwargs={**one.env_kwargs, **limit}) for one in module.ENVS]
