@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import datetime
-import platform
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch as th
 from _learning_tasks import RANDOM, Task, Unit, lm_settings
+from _machine import processor
 from gymnasium.wrappers import FlattenObservation
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -216,12 +215,3 @@ class EvaluateAlong(BaseCallback):
             seconds = self.seconds()
             self.measure(self.num_timesteps, seconds)
             self.begin = time.perf_counter() - seconds
-
-
-def processor() -> str:
-    """The name of the processor, as far as the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        return names[0] if names else platform.machine()
-    return platform.processor() or platform.machine()

@@ -3,7 +3,7 @@
     python benchmarks/learn_profile.py
     python benchmarks/learn_profile.py --steps 1024 --envs CartPole-v1
 
-Trains with the settings of examples/cartpole.py and measures the wall-clock time of each part, without that of the
+Trains with the named settings of CartPole and measures the wall-clock time of each part, without that of the
 parts it calls. "LM backward" has the backward pass of the LM head, the scores and the value head, too: autograd runs
 them in one. "outside" is the share of all that is neither forward nor backward of the LM, nor the optimizer. Writes
 learn_profile.csv into benchmarks/results.
@@ -14,18 +14,17 @@ import csv
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from cartpole import load_example, processor
+from _machine import processor
 from stable_baselines3 import PPO
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
 
 import lmpolicy.forward
 import lmpolicy.scoring
-from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy import LMActorCriticPolicy
 from lmpolicy.forward import PackedForward
 from lmpolicy.reading import Reader
 
@@ -80,12 +79,10 @@ def watch_everything(stopwatch, model):
     stopwatch.watch(model.env, "step_wait", "env and its words")
 
 
-def profile(env_id, example, args):
+def profile(env_id, args):
     """Train once; return the seconds of each part."""
-    envs = make_vec_env(env_id, example.N_ENVS, seed=args.seed, wrapper_class=TextObservationWrapper)
-    envs = VecNormalize(envs, norm_obs=False, gamma=example.HYPERPARAMETERS["gamma"])
-    settings = {**example.HYPERPARAMETERS, "policy_kwargs": example.POLICY_KWARGS, "seed": args.seed}
-    model = PPO(LMActorCriticPolicy, envs, device="cpu", **settings)
+    settings = replace(lmpolicy.hyperparameters("CartPole-v1"), env_id=env_id)
+    model = PPO(LMActorCriticPolicy, settings.make_env(args.seed), device="cpu", seed=args.seed, **settings.ppo)
     model.learn(1)  # one iteration to warm up
     with Stopwatch() as stopwatch:
         watch_everything(stopwatch, model)
@@ -108,13 +105,12 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     torch.set_num_threads(args.threads)
-    example = load_example()
     args.output.mkdir(parents=True, exist_ok=True)
     with (args.output / "learn_profile.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         for env_id in args.envs:
-            seconds = profile(env_id, example, args)
+            seconds = profile(env_id, args)
             total = sum(seconds.values())
             outside = total - sum(seconds[part] for part in LM)
             print(f"{env_id}: {args.steps} env steps in {total:.1f} s")

@@ -22,8 +22,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import gymnasium as gym
 import torch
+from _machine import processor
 from _scoring_models import BUNDLED, SMOLLM, best_dtype, save_model
-from cartpole import processor
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 

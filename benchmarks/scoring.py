@@ -34,13 +34,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded; and no wa
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
+from _machine import processor
 from _scoring_checks import MICRO_BATCHES, check_methods, update_memory
 from _scoring_measure import Result, compare, timed
 from _scoring_methods import ENGINE, FLOOR, JOINT, REPEATED, ROWS_FLOOR, Method, floor, make_methods
 from _scoring_models import BUNDLED, MODELS, best_dtype, make_policy, save_model
 from _scoring_report import BACKWARD, FORWARD, print_targets, save_figure
 from _scoring_workload import Cell, Workload, cells, make_cell
-from cartpole import processor
 
 MODES = {FORWARD: False, BACKWARD: True}
 CELL_FIELDS = ("actions", "phrase_tokens", "prompt_tokens", "shared", "batch", "phrases")
