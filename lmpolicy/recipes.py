@@ -186,8 +186,9 @@ SETTINGS = (
         n_envs=16,
         n_steps=64,
         batch_size=512,
+        n_epochs=6,
         gamma=0.98,
-        learning_rate=(1e-3, 1e-3),
+        normalize_advantage=False,
     ),
     Hyperparameters(
         "Blackjack-v1",
@@ -202,7 +203,16 @@ SETTINGS = (
         critic_lr_factor=1.0,
     ),
     Hyperparameters(
-        "CliffWalking-v1", **TOY_TEXT, env_kwargs=TIME_LIMIT, batch_size=1024, n_epochs=6, normalize_advantage=False
+        "CliffWalking-v1",
+        env_kwargs=TIME_LIMIT,
+        total_timesteps=150_000,
+        n_envs=16,
+        n_steps=256,
+        batch_size=1024,
+        n_epochs=6,
+        learning_rate=(1e-3, 2e-4),
+        ent_coef=(0.01, 0.0),
+        normalize_advantage=False,
     ),
     Hyperparameters(
         "Taxi-v4",
@@ -215,6 +225,14 @@ SETTINGS = (
         normalize_advantage=False,
     ),
     Hyperparameters("Acrobot-v1", n_envs=16, batch_size=512, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
-    Hyperparameters("MountainCar-v0", total_timesteps=300_000, n_envs=16, help=_shaped_mountain_car),
+    Hyperparameters(
+        "MountainCar-v0",
+        help=_shaped_mountain_car,
+        n_envs=16,
+        n_steps=256,
+        batch_size=1024,
+        n_epochs=6,
+        ent_coef=(0.01, 0.0),
+    ),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""
