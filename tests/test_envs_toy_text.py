@@ -6,9 +6,13 @@ import itertools
 import re
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from env_tools import env_actions, make, step_from
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+from lmpolicy import Prompt, TextObservationWrapper
+from lmpolicy.envs.taxi import PHRASES, Taxi
 
 STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 
@@ -162,6 +166,29 @@ def test_taxi_examples() -> None:
     assert "Stands: row 1, column 1; row 1, column 5; row 5, column 1; row 5, column 4." in task.system_prompt
     _, task = make("Taxi-v4", fickle_passenger=True, fickle_probability=0.5)
     assert "the destination changes with probability 0.50" in task.system_prompt
+
+
+@pytest.mark.parametrize("rainy", [False, True])
+def test_taxi_offers_what_the_mask_of_the_env_allows(rainy: bool) -> None:
+    env = TextObservationWrapper(gym.make("Taxi-v4", is_rainy=rainy), Taxi(legal_only=True))
+    inner: Any = env.unwrapped
+    env.reset(seed=0)
+    offered = set()
+    for state in range(500):
+        mask = inner.action_mask(state)
+        prompt = Prompt.from_json(env.observation_space.decode(env.encode(state, {"action_mask": mask})))
+        assert prompt.actions == tuple(phrase for phrase, legal in zip(PHRASES, mask, strict=True) if legal)
+        assert "Possible actions" not in str(prompt.messages)
+        offered |= set(prompt.actions)
+    assert offered == set(PHRASES) == set(Taxi.action_texts)
+    assert env.action_space.n == 6
+    for _ in range(30):
+        phrase = env.prompt.actions[-1]
+        before = inner.s
+        *_, info = env.step(len(env.prompt.actions) - 1)
+        assert info["action_text"] == phrase
+        assert inner.lastaction == PHRASES.index(phrase)
+        assert rainy or inner.s != before, "a legal action changes something"
 
 
 # --- blackjack ------------------------------------------------------------------------------------
