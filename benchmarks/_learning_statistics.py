@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from _learning_tasks import BY_NAME, LM, LM_ALONE, METHODS, RANDOM, TASKS, Task
+from _learning_tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, RANDOM, TASKS, Task
 
 SAFE = 3
 """Seeds from which on an interval is given: resampling one or two says nothing."""
@@ -80,6 +80,8 @@ class Group:
     def label(self) -> str:
         """The method in the words of the report."""
         name, helped = self.kind
+        if name == FIVE:
+            return "lm (five envs at once)"
         return f"{name} (shaped reward)" if helped else name
 
     @property
@@ -101,6 +103,8 @@ class Group:
         """What repeats these runs."""
         row = self.runs[0].rows[0]
         seeds = " ".join(str(run.seed) for run in self.runs)
+        if self.method == FIVE:
+            return " ".join(("python benchmarks/many_envs.py --seeds", seeds, *filter(None, [row["options"]])))
         parts = ("python benchmarks/learning.py", "--tasks", self.task.name, "--methods", self.method, "--seeds", seeds)
         return " ".join((*parts, *filter(None, [row["options"]])))
 
@@ -124,7 +128,7 @@ def read_groups(folder: Path) -> list[Group]:
     return [
         Group(task, method, sorted(runs[task.name, method], key=lambda run: run.seed))
         for task in TASKS
-        for method in METHODS
+        for method in (*METHODS, FIVE)
         if (task.name, method) in runs
     ]
 

@@ -18,6 +18,8 @@ from lmpolicy.recipes import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
 LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"
+FIVE = "lm-five-envs"
+"""One adapter for five tasks; its rows come from many_envs.py."""
 METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED)
 """The last two are for tasks whose LM settings have a help in training: who is without, and who else has it."""
 

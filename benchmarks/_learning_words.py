@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+from _examples import load_example
 
 from lmpolicy import TextTask
 
 THERMOSTAT = "Thermostat-v0"
-EXAMPLE = Path(__file__).parents[1] / "examples" / "custom_task.py"
 
 
 class OtherWords(TextTask):
@@ -37,24 +33,14 @@ class OtherWords(TextTask):
         )
 
 
-@cache
-def _example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("custom_task_example", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def thermostat_words() -> TextTask:
     """The words of the env of examples/custom_task.py."""
-    words: TextTask = _example().ThermostatTask()
+    words: TextTask = load_example("custom_task").ThermostatTask()
     return words
 
 
 def _make_thermostat() -> gym.Env:
-    env: gym.Env = _example().Thermostat()
+    env: gym.Env = load_example("custom_task").Thermostat()
     return env
 
 

@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.utils import LinearSchedule
 
-from lmpolicy import EnvCopies, LMActorCriticPolicy, Prompt, make_multi_env
+from lmpolicy import EntropySchedule, EnvCopies, LMActorCriticPolicy, Prompt, WatchLearning, make_multi_env
 
 ENVS = [
     EnvCopies("CartPole-v1", 3),
@@ -39,6 +39,13 @@ HYPERPARAMETERS = {
     "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
 }
 POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}}
+STEPS = 51_200
+"""Env steps in each env."""
+
+
+def callbacks():
+    """What is new for every training: returns env by env in the log, and less exploration towards the end."""
+    return [WatchLearning(), EntropySchedule(0.02, 0.0)]
 
 
 class RandomPlay:
@@ -89,7 +96,7 @@ def main(argv=None):
     print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=bar)
+        model.learn(args.steps, callback=[bar, *callbacks()])
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
@@ -110,7 +117,9 @@ def parse_arguments(argv):
     )
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=204_800, help="env steps of training, over all envs together")
+    parser.add_argument(
+        "--steps", type=int, default=STEPS * len(ENVS), help="env steps of training, over all envs together"
+    )
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation, in each env")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
     parser.add_argument("--output", type=Path, default=Path("runs/many_envs"), help="folder for what is written")

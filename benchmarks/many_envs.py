@@ -1,0 +1,162 @@
+"""One adapter for five envs at once, held against an adapter for each.
+
+    python benchmarks/many_envs.py                     # five seeds; hours
+    python benchmarks/many_envs.py --seeds 0           # a part
+    python benchmarks/many_envs.py --report-only       # the table from the runs that are there
+
+Trains as examples/many_envs.py does and evaluates every env as benchmarks/learning.py does, along the way and at the
+end. Rows go to TASK_lm-five-envs_SEED.csv beside those of learning.py, whose report shows them too; runs that are
+complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after as
+many env steps in it, the one adapter for all has come. Writes many_envs.csv.
+"""
+
+import argparse
+import csv
+import hashlib
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import torch as th
+from _examples import load_example
+from _learning_report import require
+from _learning_statistics import Group, interquartile_mean, read_groups
+from _learning_tasks import BY_NAME, FIVE, LM, RANDOM, Unit
+from _learning_train import COPIES, FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
+from stable_baselines3 import PPO
+
+from lmpolicy import LMActorCriticPolicy, make_multi_env
+
+RESULTS = Path(__file__).parent / "results" / "learning"
+TASKS = {
+    "CartPole-v1": "cartpole",
+    "Blackjack-v1": "blackjack",
+    "FrozenLake-v1": "frozenlake",
+    "CliffWalking-v1": "cliffwalking",
+    "Acrobot-v1": "acrobot",
+}
+"""The task of the learning benchmark for each env of the example."""
+
+EVALUATIONS = 10
+COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
+
+
+def units(seed, args):
+    """Where the rows of each env go."""
+    return {
+        env_id: Unit(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
+        for env_id, task in TASKS.items()
+    }
+
+
+def run(seed, args):
+    """Train one adapter on all envs; the files are there only once it is complete."""
+    example = load_example("many_envs")
+    training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
+    width, files = int(training.action_space.n), units(seed, args)
+    model = PPO(
+        LMActorCriticPolicy,
+        training,
+        seed=seed,
+        device="cpu",
+        policy_kwargs=example.POLICY_KWARGS,
+        **example.HYPERPARAMETERS,
+    )
+    evaluations = {
+        one.env_id: make_multi_env(
+            [replace(one, n_envs=min(COPIES, files[one.env_id].evaluation_episodes))],
+            FIRST_SEED + SEEDS * seed,
+            normalize_reward=False,
+            n_actions=width,
+        )
+        for one in example.ENVS
+    }
+    total = (args.steps or example.STEPS) * len(files)
+    digest = hashlib.sha1(repr((example.ENVS, example.HYPERPARAMETERS, example.POLICY_KWARGS)).encode()).hexdigest()[:8]
+    with ExitStack() as stack:
+        writers = {}
+        for env_id, unit in files.items():
+            file = stack.enter_context(unit.part.open("w", newline="", buffering=1))
+            writers[env_id] = csv.DictWriter(file, FIELDS)
+            writers[env_id].writeheader()
+
+        def measure(steps, seconds, sampled=False):
+            for env_id, unit in files.items():
+                numbers = evaluate(model, evaluations[env_id], unit.evaluation_episodes, sampled)
+                own = {"env_steps": steps // len(files), "train_seconds": f"{seconds:.1f}", "settings": digest}
+                writers[env_id].writerow({**labels(unit), **own, **numbers})
+                print(f"{unit}: {steps // len(files):>8,} env steps, return {numbers['mean_return']}", flush=True)
+
+        along = EvaluateAlong(total // EVALUATIONS, measure)
+        model.learn(total, callback=[*example.callbacks(), along])
+        seconds = along.seconds()
+        for sampled in (False, True):
+            measure(model.num_timesteps, seconds, sampled)
+    for unit in files.values():
+        unit.part.replace(unit.path)
+
+
+def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
+    """How far the adapter for all came, against the adapter for this env after as many env steps in it."""
+    steps = min(run.steps for run in five.runs)
+    curve = {at: interquartile_mean(returns) for at, returns in alone.curve().items()}
+    near = min(curve, key=lambda at: abs(at - steps))
+    base = interquartile_mean(random.finals)
+    reached = interquartile_mean(five.finals)
+    numbers = {
+        "random": base,
+        "alone": curve[near],
+        "five": reached,
+        "share": (reached - base) / (curve[near] - base),
+        "minutes_alone": sum(run.minutes for run in alone.runs) / len(alone.runs) * near / alone.runs[0].steps,
+        "minutes_five": sum(run.minutes for run in five.runs) / len(five.runs),
+    }
+    name = {"task": five.task.name, "seeds": str(len(five.runs)), "env_steps": str(steps)}
+    return {**name, **{key: f"{value:.4g}" for key, value in numbers.items()}}
+
+
+def report(folder: Path) -> None:
+    """Print and write the table of all envs of which there are all three kinds of runs."""
+    groups = {(group.task.name, group.method): group for group in read_groups(folder)}
+    rows = [
+        compare(*(groups[task, method] for method in (FIVE, LM, RANDOM)))
+        for task in TASKS.values()
+        if all((task, method) in groups for method in (FIVE, LM, RANDOM))
+    ]
+    with (folder / "many_envs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    print("".join(f"{column:>15}" for column in COLUMNS))
+    for row in rows:
+        print("".join(f"{row[column]:>15}" for column in COLUMNS))
+    missing = [task for task in TASKS.values() if task not in {row["task"] for row in rows}]
+    if missing:
+        print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks/learning.py for them first")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, help="env steps in each env; default: those of the example")
+    parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder, that of benchmarks/learning.py")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
+    args = parser.parse_args(argv)
+    require()
+    th.set_num_threads(args.threads)
+    args.output.mkdir(parents=True, exist_ok=True)
+    for seed in [] if args.report_only else args.seeds:
+        if all(unit.path.exists() for unit in units(seed, args).values()):
+            print(f"seed {seed} is complete already")
+            continue
+        run(seed, args)
+    report(args.output)
+
+
+if __name__ == "__main__":
+    main()
