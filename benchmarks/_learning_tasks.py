@@ -52,7 +52,7 @@ class Task:
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475, every=10_000),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
-    Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=2_500),
+    Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=500),
     # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
     Task(
         *("blackjack", "Blackjack-v1", {"sab": False, "natural": False}, -0.396, -0.0466, -0.06),

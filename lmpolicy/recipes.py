@@ -182,12 +182,11 @@ SETTINGS = (
     Hyperparameters(
         "FrozenLake-v1",
         env_kwargs={"is_slippery": False},
-        total_timesteps=50_000,
-        n_envs=16,
+        total_timesteps=25_000,
         n_steps=64,
-        batch_size=512,
-        n_epochs=6,
+        n_epochs=10,
         gamma=0.98,
+        learning_rate=(1e-3, 5e-4),
         normalize_advantage=False,
     ),
     Hyperparameters(
