@@ -210,7 +210,7 @@ SETTINGS = (
         batch_size=1024,
         n_epochs=6,
         learning_rate=(1e-3, 2e-4),
-        ent_coef=(0.01, 0.0),
+        ent_coef=(0.03, 0.0),
         normalize_advantage=False,
     ),
     Hyperparameters(
