@@ -27,7 +27,11 @@ def test_describe_imports_neither_torch_nor_transformers():
 
 
 @pytest.mark.parametrize(
-    "module", ["text_space", "prompt", "task", "actions", "wrapper", "describe", "spelling", "space_parts"]
+    "module",
+    [
+        *("text_space", "prompt", "task", "actions", "wrapper", "describe", "spelling", "space_parts"),
+        *("recipes", "multi_env"),
+    ],
 )
 def test_examples_in_docstrings(module: str) -> None:
     found = importlib.import_module(f"lmpolicy.{module}")
