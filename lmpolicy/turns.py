@@ -26,7 +26,7 @@ class Turn:
     action: str | None
     """The phrase taken; None if the action's index names no legal phrase."""
     env_reward: float
-    """As the env gave it: before VecNormalize, and without the value that SB3 adds where an episode is cut off."""
+    """As the env gave it: before it was scaled, and without the value that SB3 adds where an episode is cut off."""
     value: float
     """Of the state, from the critic."""
 

@@ -103,8 +103,9 @@ class WatchLearning(BaseCallback):
 
     def _on_step(self) -> bool:
         infos, dones = self.locals["infos"], self.locals["dones"]
-        normalizer = self._learner.get_vec_normalize_env()
-        rewards = self.locals["rewards"] if normalizer is None else normalizer.get_original_reward()
+        # Of VecNormalize and PerEnvRewardNormalization, however deep.
+        original = getattr(self.training_env, "get_original_reward", None)
+        rewards = self.locals["rewards"] if original is None else original()
         self._rewards.append(np.array(rewards))  # a copy: SB3 adds the value of cut-off episodes in place
         for number, info in enumerate(infos):
             self._count_truncated(number, info, bool(dones[number]))

@@ -22,7 +22,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from test_information import naive_information
 from toy_envs import Corridor, CorridorTask, Script, Told
 
-from lmpolicy import CriticWarmup, LMActorCriticPolicy, Prompt, TextObservationWrapper, TextSpace, WatchLearning
+from lmpolicy import (
+    CriticWarmup,
+    EnvCopies,
+    LMActorCriticPolicy,
+    Prompt,
+    TextObservationWrapper,
+    TextSpace,
+    WatchLearning,
+    make_multi_env,
+)
 from lmpolicy.turns import Turn, markdown
 from lmpolicy.watch import GradientNorms
 
@@ -241,8 +250,15 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_turns_in_the_file(llama: str, tmp_path: Path) -> None:
-    env = VecNormalize(make_vec_env(corridor, n_envs=2, seed=0), norm_obs=False)
+SCALED = {
+    "together": lambda: VecNormalize(make_vec_env(corridor, n_envs=2, seed=0), norm_obs=False),
+    "env by env": lambda: make_multi_env([EnvCopies(Corridor, 2, task=CorridorTask())], 0, max_prompt_bytes=ROW_BYTES),
+}
+
+
+@pytest.mark.parametrize("scaled", SCALED)
+def test_turns_in_the_file(llama: str, tmp_path: Path, scaled: str) -> None:
+    env = SCALED[scaled]()
     keep = watched(ppo(llama, env), 64, every=2, n_turns=5, folder=tmp_path / "new")
     turns = lines(tmp_path / "new" / "turns.jsonl")
     assert len(turns) == 10  # of rollouts 1 and 3
@@ -257,7 +273,7 @@ def test_turns_in_the_file(llama: str, tmp_path: Path) -> None:
         assert turn["action"] == prompt.actions[int(rollout["actions"][n, 0])]
         assert turn["value"] == pytest.approx(float(rollout["values"][n]))
         reaches = "cell 2" in prompt.messages[-1][1] and turn["action"] == "right"
-        assert turn["env_reward"] == reaches  # not what VecNormalize makes of it
+        assert turn["env_reward"] == reaches  # not what scaling makes of it
 
 
 def test_turns_as_text_in_tensorboard(llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
