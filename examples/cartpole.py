@@ -27,8 +27,6 @@ BEST = 500
 SETTINGS = lmpolicy.hyperparameters(ENV_ID)
 """Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
 
-STEPS = 61_440
-
 
 class LearningCurve(BaseCallback):
     """Keeps the return of every training episode, and evaluates the model now and then.
@@ -174,7 +172,7 @@ def parse_arguments(argv):
     )
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=STEPS, help="env steps of training")
+    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("runs/cartpole"), help="folder for what is written")

@@ -61,8 +61,9 @@ class Hyperparameters:
     max_grad_norm: float = 0.5
     target_kl: float | None = None
     normalize_advantage: bool = True
-    """Off where rewards are rare: a batch without any would else be all noise, blown up to size 1. Without it, the
-    entropy bonus keeps the policy exploring until there is something to learn from."""
+    """Off where there are batches without anything to learn, since rewards are rare or the best is reached: normalised,
+    they would be all noise of size 1. Left alone, the entropy bonus keeps the policy exploring until there is a reward,
+    and a policy that has learnt stays where it is."""
     lora: Mapping[str, Any] = field(default_factory=lambda: {"r": 16, "lora_alpha": 128})
     """Of the bundled LM. An adapter starts at zero, where only what is common to all prompts learns fast; with a large
     ``lora_alpha``, the policy heeds its input before it has settled on one action for all."""
@@ -169,7 +170,14 @@ TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4
 """Few different states: each prompt is run once per minibatch however often it is there, so large ones cost little."""
 
 SETTINGS = (
-    Hyperparameters("CartPole-v1", gamma=0.995, learning_rate=(3e-4, 0.0), ent_coef=(0.01, 0.0)),
+    Hyperparameters(
+        "CartPole-v1",
+        total_timesteps=60_000,
+        gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
+        learning_rate=(5e-4, 0.0),
+        ent_coef=(0.003, 0.0),
+        normalize_advantage=False,
+    ),
     Hyperparameters(
         "FrozenLake-v1",
         **TOY_TEXT,
@@ -187,6 +195,7 @@ SETTINGS = (
         n_epochs=10,
         gamma=0.98,
         learning_rate=(1e-3, 5e-4),
+        ent_coef=(0.03, 0.0),
         normalize_advantage=False,
     ),
     Hyperparameters(
