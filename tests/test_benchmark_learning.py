@@ -7,6 +7,7 @@ import math
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,7 +114,10 @@ def test_interrupt_tells_how_to_go_on(tmp_path: Path) -> None:
     arguments = ["--tasks", "frozenlake", "--methods", "random", "classic", "--seeds", "0", "--steps", "1000000"]
     arguments += ["--episodes", "5", "--jobs", "2", "--output", str(tmp_path)]
     command = [sys.executable, str(BENCHMARKS / "learning.py"), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A process in the background, as of many a CI, ignores SIGINT and hands that on to its children.
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=listens, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
