@@ -22,12 +22,15 @@ def save_figures(groups: list[Group], folder: Path) -> list[Path]:
 
     :param groups: at least one.
     :param folder: where to.
-    :return: the paths.
+    :return: the paths; none while there is only random play.
     """
     import matplotlib as mpl
 
     mpl.use("Agg")  # draw to files; no window is needed
-    tasks = by_task(groups)
+    # A task on which nothing has learnt yet has no curve.
+    tasks = {name: found for name, found in by_task(groups).items() if any(one.method != RANDOM for one in found)}
+    if not tasks:
+        return []
     paths = [_save_curve(found, folder / f"learning_{name}.png") for name, found in tasks.items()]
     return [*paths, _save_all(tasks, folder / "learning.png"), _save_steps(tasks, folder / "learning_steps.png")]
 
@@ -124,10 +127,9 @@ def _save_steps(tasks: dict[str, list[Group]], path: Path) -> Path:
     from matplotlib import ticker
 
     learners = {name: [group for group in found if group.method != RANDOM] for name, found in tasks.items()}
-    learners = {name: found for name, found in learners.items() if found}
-    columns = min(2, max(1, len(learners)))
-    lines = max(1, math.ceil(len(learners) / columns))
-    height = max((len(found) for found in learners.values()), default=1)
+    columns = min(2, len(learners))
+    lines = math.ceil(len(learners) / columns)
+    height = max(len(found) for found in learners.values())
     figure, grid = plt.subplots(
         *(lines, columns),
         figsize=(6.4 * columns, (0.42 * height + 0.9) * lines + 0.8),

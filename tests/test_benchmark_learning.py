@@ -345,3 +345,14 @@ def test_report_names_the_help_and_mixed_settings(
     labels = [line.split(" | ")[1] for line in lines if line.startswith("| mountaincar | ")]
     assert labels[:3] == ["lm (shaped reward)", "lm", "classic (shaped reward)"]
     assert "mountaincar lm were run with different settings" in capsys.readouterr().out
+
+
+def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -> None:
+    write_unit(tmp_path, "cartpole", "random", 0, {0: 20.0})
+    learning.main(["--report-only", "--output", str(tmp_path)])
+    assert not list(tmp_path.glob("*.png"))
+    write_unit(tmp_path, "frozenlake", "lm", 0, {0: 0.0, 100: 1.0})
+    learning.main(["--report-only", "--output", str(tmp_path)])
+    names = {path.name for path in tmp_path.glob("*.png")}
+    assert names == {"learning.png", "learning_steps.png", "learning_frozenlake.png"}
+    assert "| cartpole | random |" in (tmp_path / "learning.md").read_text()
