@@ -76,9 +76,11 @@ def main(argv=None):
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
-    width = train_env.action_space.n  # the same spaces for one env as for all
+    width, copies = train_env.action_space.n, min(10, args.episodes)  # the same spaces for one env as for all
     eval_envs = {
-        one.env_id: make_multi_env([replace(one, n_envs=10)], args.seed + 1000, normalize_reward=False, n_actions=width)
+        one.env_id: make_multi_env(
+            [replace(one, n_envs=copies)], args.seed + 1000, normalize_reward=False, n_actions=width
+        )
         for one in ENVS
     }
 
