@@ -76,13 +76,10 @@ def main(argv=None):
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
-    width, copies = train_env.action_space.n, min(10, args.episodes)  # the same spaces for one env as for all
-    eval_envs = {
-        one.env_id: make_multi_env(
-            [replace(one, n_envs=copies)], args.seed + 1000, normalize_reward=False, n_actions=width
-        )
-        for one in ENVS
-    }
+    # The same spaces for one env as for all, and rewards as they are.
+    options = {"seed": args.seed + 1000, "normalize_reward": False, "n_actions": train_env.action_space.n}
+    copies = min(10, args.episodes)
+    eval_envs = {one.env_id: make_multi_env([replace(one, n_envs=copies)], **options) for one in ENVS}
 
     def evaluate(policy):
         """Mean return and its standard error in each env."""

@@ -190,13 +190,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def _distribution(self, obs: th.Tensor) -> tuple[CategoricalDistribution, th.Tensor]:
         scores, values = self.engine(obs)  # (B, K), (B,)
+        # Not left to torch: it checks what a distribution is given only as long as nobody has switched that off.
+        if self.guard is not None and not bool(scores.isfinite().all()):
+            raise self.guard.stop(self, overflow(self))
         distribution = CategoricalDistribution(scores.shape[1])
-        try:
-            return distribution.proba_distribution(action_logits=scores), values[:, None]
-        except ValueError as error:  # torch refuses NaN
-            if self.guard is None:
-                raise
-            raise self.guard.stop(self, overflow(self)) from error
+        return distribution.proba_distribution(action_logits=scores), values[:, None]
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {
