@@ -120,12 +120,10 @@ def test_training_goes_on_from_what_was_saved_of_the_learner(llama: str, tmp_pat
     assert all_finite(again.policy)
 
 
-@pytest.mark.parametrize("validated", [True, False], ids=["checked by torch", "not checked by torch"])
+@pytest.mark.parametrize("check", [True, False], ids=["checked by torch", "not checked by torch"])
 @pytest.mark.parametrize("when", ["before any update", "in training"])
-def test_poisoned_weights(
-    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, validated: bool
-) -> None:
-    monkeypatch.setattr(th.distributions.Distribution, "_validate_args", validated)  # torch.compile switches it off
+def test_poisoned_weights(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, check: bool) -> None:
+    monkeypatch.setattr(th.distributions.Distribution, "_validate_args", check)  # torch.compile switches it off
     model = ppo(llama, signs(varied))
     model.policy(encode(PROMPTS[1:]))  # the engine has checked the model by now
     if when == "in training":
