@@ -27,10 +27,10 @@ class CriticWarmup(BaseCallback):
         self._left = 0
 
     def _on_training_start(self) -> None:
-        self._left = 0 if _learner(self)._n_updates else self.rollouts
+        self._left = 0 if learner_of(self)._n_updates else self.rollouts
 
     def _on_rollout_start(self) -> None:
-        _policy(self).critic_only = self._left > 0
+        policy_of(self).critic_only = self._left > 0
 
     def _on_step(self) -> bool:
         return True
@@ -39,13 +39,13 @@ class CriticWarmup(BaseCallback):
         if self._left == 0:
             return
         self._left -= 1
-        buffer = _learner(self).rollout_buffer
+        buffer = learner_of(self).rollout_buffer
         gae_lambda, buffer.gae_lambda = buffer.gae_lambda, 1.0
         buffer.compute_returns_and_advantage(self.locals["values"], self.locals["dones"])
         buffer.gae_lambda = gae_lambda
 
     def _on_training_end(self) -> None:
-        _policy(self).critic_only = False
+        policy_of(self).critic_only = False
 
 
 class EntropySchedule(BaseCallback):
@@ -60,19 +60,28 @@ class EntropySchedule(BaseCallback):
         self.start, self.end = start, end
 
     def _on_rollout_start(self) -> None:
-        learner = _learner(self)
+        learner = learner_of(self)
         learner.ent_coef = self.end + (self.start - self.end) * learner._current_progress_remaining
 
     def _on_step(self) -> bool:
         return True
 
 
-def _learner(callback: BaseCallback) -> OnPolicyAlgorithm:
+def learner_of(callback: BaseCallback) -> OnPolicyAlgorithm:
+    """The learner that a callback belongs to.
+
+    :param callback: of a training that has begun.
+    """
     assert isinstance(callback.model, OnPolicyAlgorithm)
     return callback.model
 
 
-def _policy(callback: BaseCallback) -> LMActorCriticPolicy:
+def policy_of(callback: BaseCallback) -> LMActorCriticPolicy:
+    """The policy of that learner.
+
+    :param callback: of a training that has begun.
+    :raises TypeError: if the policy is no language model.
+    """
     policy = callback.model.policy
     if not isinstance(policy, LMActorCriticPolicy):
         raise TypeError(f"{type(callback).__name__} is for LMActorCriticPolicy, got {type(policy).__name__}")

@@ -12,8 +12,8 @@ import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from lmpolicy.callbacks import learner_of, policy_of
 from lmpolicy.information import entropies, legal_part, mutual_information
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.scoring import ILLEGAL
@@ -78,7 +78,7 @@ class WatchLearning(BaseCallback):
         self._episodes: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=EPISODES))
 
     def _on_training_start(self) -> None:
-        policy, learner = self._policy, self._learner
+        policy, learner = policy_of(self), learner_of(self)
         self._remove_hooks()  # of a training that an error ended
         self._norms = GradientNorms(policy)
         files = [one for one in self.logger.output_formats if not isinstance(one, HumanOutputFormat) or one.own_file]
@@ -127,7 +127,7 @@ class WatchLearning(BaseCallback):
         self._counts[number] = now
 
     def _on_rollout_end(self) -> None:
-        policy, buffer = self._policy, self._learner.rollout_buffer
+        policy, buffer = policy_of(self), learner_of(self).rollout_buffer
         rows = buffer.observations.reshape(-1, buffer.observations.shape[-1])  # (n_steps * n_envs, max_bytes)
         keys = [row_bytes(row) for row in rows]
         scores = _scores(policy, rows)  # (N, K)
@@ -165,7 +165,7 @@ class WatchLearning(BaseCallback):
     def _show_turns(self, keys: list[bytes], probabilities: NDArray[Any], actions: NDArray[Any]) -> None:
         """Write, log and print a table of random turns."""
         n_envs = self.training_env.num_envs
-        rewards, values = np.concatenate(self._rewards), self._learner.rollout_buffer.values.reshape(-1)
+        rewards, values = np.concatenate(self._rewards), learner_of(self).rollout_buffer.values.reshape(-1)
         chosen = np.sort(self._random.choice(len(keys), min(self.n_turns, len(keys)), replace=False)).tolist()
         turns = [
             Turn.of(
@@ -193,25 +193,14 @@ class WatchLearning(BaseCallback):
     def _on_training_end(self) -> None:
         self._record_norms()  # of the last update, after which no rollout ends
         self._remove_hooks()
-        if self._policy.guard is not None:
-            self._policy.guard.learner = self._policy.guard.folder = None
+        guard = policy_of(self).guard
+        if guard is not None:
+            guard.learner = guard.folder = None
 
     def _remove_hooks(self) -> None:
         if self._norms is not None:
             self._norms.remove()
             self._norms = None
-
-    @property
-    def _learner(self) -> OnPolicyAlgorithm:
-        assert isinstance(self.model, OnPolicyAlgorithm)
-        return self.model
-
-    @property
-    def _policy(self) -> LMActorCriticPolicy:
-        policy = self.model.policy
-        if not isinstance(policy, LMActorCriticPolicy):
-            raise TypeError(f"WatchLearning is for LMActorCriticPolicy, got {type(policy).__name__}")
-        return policy
 
 
 class GradientNorms:

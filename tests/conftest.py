@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -35,3 +36,14 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def llama(tiny_models: dict[str, Path]) -> str:
     """The tiny Llama with a chat template."""
     return str(tiny_models["llama"])
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script of the learning benchmark."""
+    from learning_tools import BENCHMARKS
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import learning
+
+    return learning

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import signal
 import subprocess
 import sys
@@ -16,42 +14,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TransformReward
+from learning_tools import BENCHMARKS, table, unit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALL = ("--steps", "200", "--episodes", "10")
-
-
-@pytest.fixture
-def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import learning
-
-    return learning
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def unit(task: str, method: str, folder: Path, **settings: Any) -> Any:
-    from _learning_tasks import BY_NAME, Unit
-
-    return Unit(BY_NAME[task], method, 0, folder, **{"episodes": 4, "steps": 100, **settings})
-
-
-def write_unit(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
-    """A complete unit with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
-    from _learning_train import FIELDS
-
-    common = {"task": task, "method": method, "help": 0, "seed": seed, "episodes": 10, "threads": 1, "settings": "x"}
-    rows = [{"env_steps": k, "train_seconds": 0.6 * k, "mean_return": v, "sampled": 0} for k, v in curve.items()]
-    rows.append({**rows[-1], "mean_return": list(curve.values())[-1] / 2, "sampled": 1})
-    with (folder / f"{task}_{method}_{seed}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="")
-        writer.writeheader()
-        writer.writerows([{**common, **row, **fields} for row in rows])
 
 
 def test_complete_run_writes_units_and_report(
@@ -288,71 +254,3 @@ def test_evaluations_have_seeds_of_their_own(learning: ModuleType, tmp_path: Pat
     starts = [{tuple(row) for row in make(one).reset()} for make in (training_env, evaluation_env)]
     assert len(starts[1]) == 4
     assert not starts[0] & starts[1]
-
-
-def test_summary_equals_hand_computed_numbers(learning: ModuleType, tmp_path: Path) -> None:
-    finals = [100, 200, 300, 500, 10]  # the middle half: without the smallest and the largest
-    for seed, final in enumerate(finals):
-        write_unit(tmp_path, "cartpole", "classic", seed, {0: 20, 1000: final})
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    (row,) = table(tmp_path / "learning_summary.csv")
-    assert float(row["iqm"]) == (100 + 200 + 300) / 3
-    assert float(row["mean"]) == sum(finals) / 5
-    assert float(row["sampled_iqm"]) == 100
-    assert 10 <= float(row["iqm_low"]) < 200 < float(row["iqm_high"]) <= 500
-    assert float(row["train_minutes"]) == 10
-    assert row["env_steps"] == "1000"
-
-
-def test_intervals(learning: ModuleType) -> None:
-    from _learning_statistics import interval
-
-    assert interval([1.0, 2.0]) is None
-    assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
-    numbers = [0.0, 1.0, 5.0]
-    # Of three numbers, a quarter is less than one: nothing is cut off.
-    means = np.random.default_rng(1).choice(numbers, (4000, 3)).mean(axis=1)
-    assert interval(numbers) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.4)
-
-
-def test_steps_to_threshold(learning: ModuleType, tmp_path: Path) -> None:
-    from _learning_statistics import read_groups
-
-    write_unit(tmp_path, "cartpole", "lm", 0, {0: 20, 1000: 475, 2000: 400})  # the first counts, whatever follows
-    write_unit(tmp_path, "cartpole", "lm", 1, {0: 20, 1000: 474.9, 2000: 480})
-    write_unit(tmp_path, "cartpole", "lm", 2, {0: 20, 1000: 300, 2000: 470})
-    write_unit(tmp_path, "cartpole", "classic", 0, {0: 20, 1000: 475})
-    write_unit(tmp_path, "cartpole", "classic", 1, {0: 20, 1000: 20})
-    lm, classic = read_groups(tmp_path)
-    assert lm.steps_to_threshold() == [1000, 2000, math.inf]
-    assert lm.curve()[1000] == [475, 474.9, 300]
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    summary = table(tmp_path / "learning_summary.csv")
-    assert [row["median_steps_to_threshold"] for row in summary] == ["2000", "not reached"]
-    assert [row["seeds_reached"] for row in summary] == ["2", "1"]
-    assert classic.steps_to_threshold() == [1000, math.inf]
-
-
-def test_report_names_the_help_and_mixed_settings(
-    learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_unit(tmp_path, "mountaincar", "lm", 0, {0: -200, 1000: -120}, help=1)
-    write_unit(tmp_path, "mountaincar", "lm", 1, {0: -200, 1000: -120}, help=1, settings="y")
-    write_unit(tmp_path, "mountaincar", "lm-no-help", 0, {0: -200, 1000: -200})
-    write_unit(tmp_path, "mountaincar", "classic+help", 0, {0: -200, 1000: -150}, help=1)
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    lines = (tmp_path / "learning.md").read_text().splitlines()
-    labels = [line.split(" | ")[1] for line in lines if line.startswith("| mountaincar | ")]
-    assert labels[:3] == ["lm (shaped reward)", "lm", "classic (shaped reward)"]
-    assert "mountaincar lm were run with different settings" in capsys.readouterr().out
-
-
-def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -> None:
-    write_unit(tmp_path, "cartpole", "random", 0, {0: 20.0})
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    assert not list(tmp_path.glob("*.png"))
-    write_unit(tmp_path, "frozenlake", "lm", 0, {0: 0.0, 100: 1.0})
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    names = {path.name for path in tmp_path.glob("*.png")}
-    assert names == {"learning.png", "learning_steps.png", "learning_frozenlake.png"}
-    assert "| cartpole | random |" in (tmp_path / "learning.md").read_text()

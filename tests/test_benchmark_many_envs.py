@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from test_benchmark_learning import BENCHMARKS, table, write_unit
+from learning_tools import BENCHMARKS, table, write_unit
 
 TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 

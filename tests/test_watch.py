@@ -32,6 +32,7 @@ from lmpolicy import (
     WatchLearning,
     make_multi_env,
 )
+from lmpolicy.callbacks import policy_of
 from lmpolicy.turns import Turn, markdown
 from lmpolicy.watch import GradientNorms
 
@@ -201,9 +202,9 @@ class CopyBefore(WatchLearning):
 
     def _on_rollout_end(self) -> None:
         super()._on_rollout_end()
-        options = self._policy._get_constructor_parameters()
+        options = policy_of(self)._get_constructor_parameters()
         self.policy = LMActorCriticPolicy(**options)
-        self.policy.load_state_dict(self._policy.state_dict())
+        self.policy.load_state_dict(policy_of(self).state_dict())
         self.policy.set_training_mode(True)
 
     def _on_training_end(self) -> None:
