@@ -111,7 +111,7 @@ class ActionPhrases:
         _check_size(self.space, len(fixed), limit)
         check_phrases(tuple(fixed))  # also that there is one: only a state may have none
         for phrase, action in fixed.items():
-            if not _is_action(self.space, action):
+            if not is_action(self.space, action):
                 raise ValueError(
                     f"action_texts of {type(self.task).__name__} maps {phrase!r} to {action!r}, which is no action of "
                     f"the env: {self.space}"
@@ -195,10 +195,17 @@ def _check_size(space: spaces.Space, size: int, limit: int | None) -> None:
         )
 
 
-def _is_action(space: spaces.Space, action: Any) -> bool:
-    """Whether the env can take it, as far as its space tells: others than these are often declared sloppily."""
+def is_action(space: spaces.Space, action: Any) -> bool:
+    """Whether the env can take it, as far as its space tells: others than these are often declared sloppily.
+
+    :param space: the env's action space.
+    :param action: anything.
+    """
     if isinstance(space, spaces.Box):
-        action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
+        try:
+            action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
+        except (TypeError, ValueError):
+            return False
     elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return True
     return space.contains(action)

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.prompt import PromptRenderer
+from lmpolicy.token_space import BUNDLED
 
-BUNDLED = Path(__file__).parent / "bundled"
 DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
 FROZEN = "frozen"

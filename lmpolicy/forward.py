@@ -56,6 +56,11 @@ class Prefix:
         layers = [(keys[:, :, :length], values[:, :, :length]) for keys, values in self.layers]
         return Prefix(self.tokens[:length], layers, self.states[:length])
 
+    def cache(self, rows: int) -> DynamicCache:
+        """A cache for so many rows that all begin with these tokens."""
+        layers = [(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in self.layers]
+        return DynamicCache(ddp_cache_data=layers)
+
 
 class PackedForward:
     """One forward over the fewest tokens: the shared prefix once, phrases as a trie under a tree mask.
@@ -90,7 +95,7 @@ class PackedForward:
         if prefix is None and not folded:
             length = common if caching and common >= MIN_SHARED and len(prompts) > 1 else 0
             prefix = self._run_prefix(prompts[0][:length]) if length else None
-        packed = pack(prompts, tries, n_actions, length, folded).to(_device(self.lm))
+        packed = pack(prompts, tries, n_actions, length, folded).to(device_of(self.lm))
         out = self._run(packed, prefix, DynamicCache() if folded and remembering else None)
         states = out.hidden_states[-1].flatten(0, 1)
         if folded and remembering:
@@ -99,6 +104,17 @@ class PackedForward:
         elif prefix is not None:
             states = th.cat([prefix.states, states])
         return packed, out.logits.flatten(0, -2), states
+
+    def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
+        """What the prompts share, remembered or run now; without gradient. ``None`` if it is too short to pay.
+
+        :param prompts: token ids of each prompt; each keeps its last token for itself.
+        """
+        common = shared_length(prompts)
+        prefix = self._recall(prompts, common)
+        if prefix is None and common >= MIN_SHARED and len(prompts) > 1:
+            prefix = self._run_prefix(prompts[0][:common])
+        return prefix
 
     def _recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """What is remembered of the prompts' beginning, if it saves tokens against running their own prefix."""
@@ -120,9 +136,9 @@ class PackedForward:
         self._prefixes = [prefix, *others][:REMEMBERED]
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
-        out = _call(
+        out = call(
             self.lm,
-            input_ids=th.from_numpy(tokens)[None].to(_device(self.lm)),
+            input_ids=th.from_numpy(tokens)[None].to(device_of(self.lm)),
             use_cache=True,
             past_key_values=DynamicCache(),
             output_hidden_states=-1,
@@ -137,11 +153,8 @@ class PackedForward:
     def _run(self, packed: Packed, prefix: Prefix | None, cache: DynamicCache | None) -> Any:
         if prefix is not None:
             rows = len(packed.input_ids)
-            layers = [
-                (keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in prefix.layers
-            ]
-            cache = DynamicCache(ddp_cache_data=layers)
-        return _call(
+            cache = prefix.cache(rows)
+        return call(
             self.lm,
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
@@ -153,15 +166,26 @@ class PackedForward:
         )
 
     def _masks(self, packed: Packed) -> th.Tensor | dict[str, th.Tensor]:
-        """The attention mask, or one per type of layer; a 4-D mask replaces a model's own sliding window."""
         assert packed.allowed is not None
+        positions = packed.position_ids
+        before = th.arange(packed.allowed.shape[2] - positions.shape[1], device=positions.device)
+        keys = th.cat([before.expand(len(positions), -1), positions], dim=1)  # (S, keys)
+        return self.masks(packed.allowed, positions, keys, packed.longest)
+
+    def masks(
+        self, allowed: th.Tensor, positions: th.Tensor, keys: th.Tensor, longest: int
+    ) -> th.Tensor | dict[str, th.Tensor]:
+        """The attention mask, or one per type of layer; a 4-D mask replaces a model's own sliding window.
+
+        :param allowed: which keys each query sees, bool ``(S, Q, keys)``.
+        :param positions: of the queries, ``(S, Q)``.
+        :param keys: positions of the keys, ``(S, keys)``.
+        :param longest: largest position there is, plus 1.
+        """
         window = text_config(self.lm).sliding_window if has_window(self.lm) else None
-        full = limited = self._additive(packed.allowed)
-        if window is not None and packed.longest > window:
-            positions = packed.position_ids
-            before = th.arange(packed.allowed.shape[2] - positions.shape[1], device=positions.device)
-            keys = th.cat([before.expand(len(positions), -1), positions], dim=1)  # (S, keys)
-            limited = self._additive(packed.allowed & (positions[:, :, None] - keys[:, None, :] < window))
+        full = limited = self._additive(allowed)
+        if window is not None and longest > window:
+            limited = self._additive(allowed & (positions[:, :, None] - keys[:, None, :] < window))
         return {"full_attention": full, "sliding_attention": limited} if self.by_layer else limited
 
     def _additive(self, allowed: th.Tensor) -> th.Tensor:
@@ -189,9 +213,9 @@ class PlainForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
         """See :class:`Forward`."""
-        packed = pack_plain(prompts, tries, n_actions).to(_device(self.lm))
+        packed = pack_plain(prompts, tries, n_actions).to(device_of(self.lm))
         options = {"logits_to_keep": packed.keep} if self.keeps else {}
-        out = _call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
+        out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
         logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
         return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
 
@@ -208,11 +232,14 @@ def has_window(lm: Any) -> bool:
     return getattr(config, "sliding_window", None) is not None and (types is None or "sliding_attention" in types)
 
 
-def _call(lm: Any, **inputs: Any) -> Any:
+def call(lm: Any, **inputs: Any) -> Any:
     """Run the model; over a base in half precision, adapters are applied in half precision, too.
 
     Their weights, gradients and optimizer states stay in float32. Applied in float32, adapters of a few thousandths of
     the multiplications would take a third of the time.
+
+    :param lm: a causal LM.
+    :param inputs: as in Transformers.
     """
     weight = next(lm.parameters())
     half = weight.dtype in (th.bfloat16, th.float16)
@@ -225,5 +252,6 @@ def _checkpoints_layers(lm: Any) -> bool:
     return lm.training and any(getattr(module, "gradient_checkpointing", False) for module in lm.modules())
 
 
-def _device(lm: Any) -> th.device:
+def device_of(lm: Any) -> th.device:
+    """Where the weights are."""
     return next(lm.parameters()).device

@@ -91,26 +91,33 @@ class Guard:
         :param observations: uint8 ``(B, max_bytes)``, on the CPU.
         :param distribution: over phrases, of B rows.
         """
-        self._acted = True
-        self.env_steps += len(observations)
-        self._decisions += len(observations)
+        self.counted(len(observations))
         keys = [row_bytes(row) for row in observations.numpy()]
         self._stream.add(keys, distribution.probs.detach(), distribution.entropy().detach())
 
+    def counted(self, decisions: int) -> None:
+        """Note decisions of a rollout about which nothing else is known.
+
+        :param decisions: how many.
+        """
+        self._acted = True
+        self.env_steps += decisions
+        self._decisions += decisions
+
     def evaluated(
-        self, policy: LMActorCriticPolicy, distribution: Categorical, log_prob: th.Tensor, values: th.Tensor
+        self, policy: LMActorCriticPolicy, outputs: th.Tensor, log_prob: th.Tensor, values: th.Tensor
     ) -> None:
         """Note a forward of an update, and follow the gradients that come back to it.
 
         :param policy: the policy.
-        :param distribution: over phrases, of B rows.
+        :param outputs: what the model computed, of any shape.
         :param log_prob: of the actions, ``(B,)``, as the learner gets it.
         :param values: ``(B, 1)``, as the learner gets them.
         """
         first, self._acted = self._acted, False
         if first:
             self._begin_update(policy)
-        self._outputs = distribution.logits.detach(), values.detach()
+        self._outputs = outputs.detach(), values.detach()
         self._incoming = {}
         for name, tensor in (("log_prob", log_prob), ("values", values)):
             if tensor.requires_grad:

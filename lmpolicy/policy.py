@@ -15,9 +15,11 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from lmpolicy.backbone import DEFAULT_LORA, Backbone
+from lmpolicy.generation import GenerationEngine
 from lmpolicy.guard import Guard, overflow
 from lmpolicy.scoring import ScoringEngine
-from lmpolicy.settings import check_settings, check_spaces
+from lmpolicy.settings import check_settings, check_spaces, check_tokenizer, refuse_unknown
+from lmpolicy.token_space import TokenSpace
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
@@ -34,7 +36,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         >>> model = PPO(LMActorCriticPolicy, env, policy_kwargs=dict(lora=dict(r=8)))
 
     :param observation_space: the :class:`TextSpace` of a :class:`TextObservationWrapper`.
-    :param action_space: ``Discrete(K)``; index i is the i-th legal phrase of an observation.
+    :param action_space: ``Discrete(K)``; index i is the i-th legal phrase of an observation. Or a :class:`TokenSpace`;
+        the model then writes its answers, see ``action_mode`` of :class:`TextObservationWrapper`.
     :param lr_schedule: learning rate as a function of the remaining progress.
     :param use_sde: must be False; SB3 passes it.
     :param model: hub id or local folder of a causal LM; ``None``: the bundled one.
@@ -51,6 +54,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
     :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
         gradients, less memory, one more forward. ``None``: all at once.
+    :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens, or
+        their ``"sum"``; see :class:`lmpolicy.generation.GenerationEngine`.
+    :param stop: for answers in free text: texts that end one, beside the model's own end of a turn. ``None``: a line
+        break where the model has no chat template, else none.
     :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
         a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.guard.Guard`.
     :param trust_remote_code: let a hub model bring its own code.
@@ -77,11 +84,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         value_gradient: bool = False,
         critic_lr_factor: float = 1.0,
         micro_batch_size: int | None = None,
+        ratio_level: str = "mean",
+        stop: Sequence[str] | None = None,
         guard_rails: bool = True,
         trust_remote_code: bool = False,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown)
         check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
@@ -96,6 +107,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "value_gradient": value_gradient,
             "critic_lr_factor": critic_lr_factor,
             "micro_batch_size": micro_batch_size,
+            "ratio_level": ratio_level,
+            "stop": stop,
             "guard_rails": guard_rails,
             "trust_remote_code": trust_remote_code,
         }
@@ -113,14 +126,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         settings = copy.deepcopy(self._settings)
         keys = ("model", "revision", "dtype", "lora", "value_head", "value_gradient", "trust_remote_code")
         self.backbone = Backbone(**{key: settings[key] for key in keys})
-        assert isinstance(self.action_space, spaces.Discrete)
-        self.engine = ScoringEngine(
-            self.backbone,
-            int(self.action_space.n),
-            settings["score_normalization"],
-            settings["temperature"],
-            settings["micro_batch_size"],
-        )
+        self.engine = self._engine(settings)
         self.guard = Guard() if settings["guard_rails"] else None
         self.critic_only = False
         critic = list(self.backbone.value_head.parameters())
@@ -138,28 +144,50 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
         :param obs: uint8 ``(B, max_bytes)``.
         :param deterministic: take the most likely phrase instead of sampling.
-        :return: actions int64 ``(B,)``, values float32 ``(B, 1)``, log-probabilities float32 ``(B,)``.
+        :return: actions int64 ``(B,)``, or rows of token ids ``(B, W)``; values float32 ``(B, 1)``, log-probabilities float32 ``(B,)``.
         """
         obs = obs.cpu()  # once: the engine and the guard read it there
+        if isinstance(self.engine, GenerationEngine):
+            actions, scored = self.engine.sample(obs, deterministic)
+            log_prob = self.engine.log_prob(scored, actions)[0]
+            self._stop_unless_finite(log_prob)
+            if self.guard is not None:
+                self.guard.counted(len(obs))
+            return actions, scored.values[:, None], log_prob
         distribution, values = self._distribution(obs)
         actions = distribution.get_actions(deterministic=deterministic)
         if self.guard is not None:
             self.guard.acted(obs, distribution.distribution)
         return actions, values, distribution.log_prob(actions)
 
+    def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        """Actions alone, as ``model.predict`` asks for them."""
+        if not isinstance(self.engine, GenerationEngine):
+            return super()._predict(observation, deterministic)
+        assert isinstance(observation, th.Tensor)
+        return self.engine.sample(observation, deterministic)[0]
+
     def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         """Value, log-probability and entropy of given actions, with gradients.
 
         :param obs: uint8 ``(B, max_bytes)``.
-        :param actions: ``(B,)``, any numeric dtype.
+        :param actions: ``(B,)``, or rows of token ids ``(B, W)``; any numeric dtype.
         :return: values ``(B, 1)``, log-probabilities ``(B,)``, entropies in nats ``(B,)``; all float32.
         """
         assert isinstance(obs, th.Tensor)
-        distribution, values = self._distribution(obs)
-        log_prob = distribution.log_prob(actions.long().flatten())
+        if isinstance(self.engine, GenerationEngine):
+            rows = actions.long()  # SB3 hands rows over as float32, which is exact for all ids of a TokenSpace
+            scored = self.engine.score(obs, rows.cpu().numpy())
+            values, (log_prob, entropy) = scored.values[:, None], self.engine.log_prob(scored, rows)
+            self._stop_unless_finite(log_prob)
+            outputs = log_prob
+        else:
+            distribution, values = self._distribution(obs)
+            log_prob, entropy = distribution.log_prob(actions.long().flatten()), distribution.entropy()
+            outputs = distribution.distribution.logits
         if self.guard is not None and th.is_grad_enabled():
-            self.guard.evaluated(self, distribution.distribution, log_prob, values)
-        return values, log_prob, distribution.entropy()
+            self.guard.evaluated(self, outputs, log_prob, values)
+        return values, log_prob, entropy
 
     def predict_values(self, obs: PyTorchObs) -> th.Tensor:
         """State values.
@@ -168,14 +196,22 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :return: float32 ``(B, 1)``.
         """
         assert isinstance(obs, th.Tensor)
+        if isinstance(self.engine, GenerationEngine):
+            return self.engine.values(obs)[:, None]
         return self._distribution(obs)[1]
 
     def get_distribution(self, obs: PyTorchObs) -> Distribution:
         """The distribution over phrases; illegal indices have probability 0.
 
         :param obs: uint8 ``(B, max_bytes)``.
+        :raises NotImplementedError: for answers in free text, of which there is no list.
         """
         assert isinstance(obs, th.Tensor)
+        if isinstance(self.engine, GenerationEngine):
+            raise NotImplementedError(
+                "free text has no distribution over a list of actions; use evaluate_actions(obs, actions), or make the "
+                'wrapper with action_mode="score"'
+            )
         return self._distribution(obs)[0]
 
     def extract_features(self, obs: PyTorchObs, features_extractor: Any = None) -> th.Tensor:
@@ -188,11 +224,25 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "evaluate_actions(obs, actions)"
         )
 
-    def _distribution(self, obs: th.Tensor) -> tuple[CategoricalDistribution, th.Tensor]:
-        scores, values = self.engine(obs)  # (B, K), (B,)
-        # Not left to torch: it checks what a distribution is given only as long as nobody has switched that off.
-        if self.guard is not None and not bool(scores.isfinite().all()):
+    def _engine(self, settings: dict[str, Any]) -> ScoringEngine | GenerationEngine:
+        """What answers: a choice among phrases, or free text."""
+        options = {key: settings[key] for key in ("score_normalization", "temperature", "micro_batch_size")}
+        if isinstance(self.action_space, TokenSpace):
+            check_tokenizer(self.action_space, self.backbone.tokenizer, self._settings["model"])
+            more = {key: settings[key] for key in ("ratio_level", "stop")}
+            return GenerationEngine(self.backbone, self.action_space, **more, **options)
+        assert isinstance(self.action_space, spaces.Discrete)
+        return ScoringEngine(self.backbone, int(self.action_space.n), **options)
+
+    def _stop_unless_finite(self, outputs: th.Tensor) -> None:
+        """Not left to torch: it checks what a distribution is given only as long as nobody has switched that off."""
+        if self.guard is not None and not bool(outputs.isfinite().all()):
             raise self.guard.stop(self, overflow(self))
+
+    def _distribution(self, obs: th.Tensor) -> tuple[CategoricalDistribution, th.Tensor]:
+        assert isinstance(self.engine, ScoringEngine)
+        scores, values = self.engine(obs)  # (B, K), (B,)
+        self._stop_unless_finite(scores)
         distribution = CategoricalDistribution(scores.shape[1])
         return distribution.proba_distribution(action_logits=scores), values[:, None]
 

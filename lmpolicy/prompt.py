@@ -11,6 +11,8 @@ from typing import Any
 from lmpolicy.text_space import utf8
 
 ROLES = ("system", "user", "assistant")
+CUE = "Action:"
+"""Where there is no chat template: what stands before an answer. With one, what a model may say before its action."""
 PHRASE_CACHE = 65_536
 
 
@@ -20,12 +22,15 @@ class Prompt:
 
     :param messages: ``(role, content)`` pairs; a system message only in first place, then user and assistant in turn,
         the last one from the user.
-    :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``.
+    :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``. Empty where the answer
+        is free text and the env's actions have no phrases.
+    :param cue: where the model has no chat template: what the prompt ends with, and answers begin after.
     :raises ValueError: if messages or phrases break these rules; the message names the offender.
     """
 
     messages: tuple[tuple[str, str], ...]
     actions: tuple[str, ...]
+    cue: str = CUE
 
     def __post_init__(self) -> None:
         turns = self.messages[1:] if self.messages and self.messages[0][0] == "system" else self.messages
@@ -35,12 +40,15 @@ class Prompt:
                 "messages must be an optional system message, then user and assistant in turn, ending with the user; "
                 f"got roles {[role for role, _ in self.messages]}"
             )
-        check_phrases(self.actions)
+        if self.actions:
+            check_phrases(self.actions)
 
     def to_json(self) -> str:
         """The prompt as compact JSON."""
         messages = [{"role": role, "content": content} for role, content in self.messages]
-        return json.dumps({"messages": messages, "actions": self.actions}, ensure_ascii=False, separators=(",", ":"))
+        cue = {} if self.cue == CUE else {"cue": self.cue}
+        parts = {"messages": messages, **cue, "actions": self.actions}
+        return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Prompt:
@@ -52,19 +60,32 @@ class Prompt:
         try:
             data = json.loads(text)
             messages = tuple((message["role"], message["content"]) for message in data["messages"])
-            actions = data["actions"]
-            if not isinstance(actions, list) or not all(isinstance(part, str) for pair in messages for part in pair):
-                raise TypeError("roles and contents must be strings, actions a list")
+            actions, cue = data["actions"], data.get("cue", CUE)
+            parts = [cue, *(part for pair in messages for part in pair)]
+            if not isinstance(actions, list) or not all(isinstance(part, str) for part in parts):
+                raise TypeError("roles, contents and cue must be strings, actions a list")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"this text is no prompt ({error!r}): {text[:80]!r}. Observations for LMActorCriticPolicy come from "
                 "TextObservationWrapper"
             ) from error
-        return cls(messages, tuple(actions))
+        return cls(messages, tuple(actions), cue)
 
     def __str__(self) -> str:
         lines = [f"[{role}] {content}" for role, content in self.messages]
-        return "\n".join([*lines, "[actions] " + ", ".join(f"{i}: {a}" for i, a in enumerate(self.actions))])
+        if self.actions:
+            lines.append("[actions] " + ", ".join(f"{i}: {a}" for i, a in enumerate(self.actions)))
+        return "\n".join(lines)
+
+
+def closing(answer: str) -> str:
+    """What leads from an answer to the phrase that closes it: ``Action:`` on a line of its own, unless it is there.
+
+    :param answer: text as far as the model wrote it.
+    """
+    if answer.rstrip().endswith(CUE):
+        return ""
+    return CUE if not answer or answer.endswith("\n") else "\n" + CUE
 
 
 def check_phrases(phrases: Sequence[str]) -> None:
@@ -133,8 +154,8 @@ class PromptRenderer:
         # Behind a line break, because SentencePiece tokenizers put a space before the first word of a string, which
         # is not there in the middle of a chat. Tokenizers that join the line break to what follows do no such thing.
         text = self.separator + phrase
-        line_break, ids = self._text_ids("\n"), self._text_ids("\n" + text)
-        ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self._text_ids(text)
+        line_break, ids = self.text_ids("\n"), self.text_ids("\n" + text)
+        ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self.text_ids(text)
         if not ids:
             raise ValueError(f"the tokenizer makes no token of the action phrase {phrase!r}; choose another phrase")
         return tuple(ids)
@@ -168,12 +189,17 @@ class PromptRenderer:
         return between if between.isspace() else ""
 
     def _plain_ids(self, prompt: Prompt) -> list[int]:
-        lines = {"system": "{}\n", "user": "Observation: {}", "assistant": "Action: {}\n"}
-        text = "\n".join(lines[role].format(content) for role, content in prompt.messages) + "\nAction:"
+        before = {"system": "", "user": "Observation: ", "assistant": prompt.cue + " "}
+        after = {"system": "\n", "user": "", "assistant": "\n"}
+        lines = [before[role] + content + after[role] for role, content in prompt.messages]
+        text = "\n".join([*lines, prompt.cue])
         bos = self.tokenizer.bos_token_id
         starts_with_bos = bos is not None and self.tokenizer("a").input_ids[:1] == [bos]
-        return ([bos] if starts_with_bos else []) + self._text_ids(text)
+        return ([bos] if starts_with_bos else []) + self.text_ids(text)
 
-    def _text_ids(self, text: str) -> list[int]:
-        """Ids of text in which no control token is recognised."""
+    def text_ids(self, text: str) -> list[int]:
+        """Ids of text in which no control token is recognised.
+
+        :param text: any string.
+        """
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

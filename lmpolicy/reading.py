@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from lmpolicy.text_space import decode_bytes
 from lmpolicy.trie import Trie, build_trie
 
 READ_CACHE = 32_768
+T = TypeVar("T")
+"""What a reader makes of a prompt."""
 
 
 @dataclass(frozen=True)
@@ -31,38 +34,54 @@ class Reading:
     words: NDArray[np.int64]
 
 
-class Reader:
-    """Turns rows into readings; remembers them, since an update reads the same rows in every epoch.
+class PromptReader(Generic[T]):
+    """Reads rows, and remembers them, since an update reads the same rows in every epoch.
+
+    :param backbone: its renderer is used.
+    :param make: what to make of a prompt and its token ids.
+    """
+
+    def __init__(self, backbone: Backbone, make: Callable[[Prompt, list[int]], T]) -> None:
+        self._renderer = backbone.renderer
+        self._make = make
+        self._readings: OrderedDict[bytes, T] = OrderedDict()
+
+    def read(self, keys: Sequence[bytes]) -> list[T]:
+        """Decode, render and tokenize rows.
+
+        :param keys: rows as bytes.
+        :raises ValueError: if a row is no prompt, or nothing can be made of it.
+        """
+        new = [key for key in dict.fromkeys(keys) if key not in self._readings]
+        if new:
+            prompts = [Prompt.from_json(decode_bytes(key)) for key in new]
+            for key, prompt, tokens in zip(new, prompts, self._renderer.prompt_ids(prompts), strict=True):
+                self._readings[key] = self._make(prompt, tokens)
+        readings = [self._readings[key] for key in keys]
+        while len(self._readings) > READ_CACHE:
+            self._readings.popitem(last=False)
+        return readings
+
+
+class Reader(PromptReader[Reading]):
+    """Turns rows into prompts with the tries of their phrases.
 
     :param backbone: its renderer and context length are used.
     :param n_actions: K, width of the action space.
     """
 
     def __init__(self, backbone: Backbone, n_actions: int) -> None:
+        super().__init__(backbone, self._reading)
         self.backbone = backbone
         self.n_actions = n_actions
-        self._readings: OrderedDict[bytes, Reading] = OrderedDict()
-
-    def read(self, keys: Sequence[bytes]) -> list[Reading]:
-        """Decode, render and tokenize rows.
-
-        :param keys: rows as bytes.
-        :raises ValueError: if a row is no prompt, has more than K phrases or is too long for the model.
-        """
-        new = [key for key in keys if key not in self._readings]
-        if new:
-            prompts = [Prompt.from_json(decode_bytes(key)) for key in new]
-            renderer = self.backbone.renderer
-            for key, prompt, tokens in zip(new, prompts, renderer.prompt_ids(prompts), strict=True):
-                self._readings[key] = self._reading(prompt, tokens)
-        readings = [self._readings[key] for key in keys]
-        while len(self._readings) > READ_CACHE:
-            self._readings.popitem(last=False)
-        return readings
 
     def _reading(self, prompt: Prompt, tokens: list[int]) -> Reading:
+        """Read one prompt.
+
+        :raises ValueError: if it has no phrase or more than K, or is too long for the model.
+        """
         phrases = tuple(self.backbone.renderer.action_ids(phrase) for phrase in prompt.actions)
-        if len(phrases) > self.n_actions:
+        if not 0 < len(phrases) <= self.n_actions:
             raise ValueError(
                 f"a prompt with {len(phrases)} phrases for an action space of {self.n_actions}: this observation comes "
                 "from another env than the policy was made for"

@@ -180,12 +180,15 @@ SETTINGS = (
     ),
     Hyperparameters(
         "FrozenLake-v1",
-        **TOY_TEXT,
+        n_envs=16,
+        n_steps=256,
+        total_timesteps=200_000,
         env_kwargs={"is_slippery": True},
         batch_size=1024,
-        n_epochs=8,
+        n_epochs=12,
+        gae_lambda=0.9,
+        learning_rate=(5e-4, 5e-5),
         ent_coef=(0.01, 0.0),
-        normalize_advantage=False,
     ),
     Hyperparameters(
         "FrozenLake-v1",

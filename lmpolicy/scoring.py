@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch as th
 from torch.utils.checkpoint import checkpoint
@@ -78,6 +80,13 @@ class ScoringEngine:
         order = {key: index for index, key in enumerate(distinct)}
         rows = th.tensor([order[key] for key in keys], device=scores.device)
         return scores[rows], values[rows]
+
+    def prompt_tokens(self, keys: Sequence[bytes]) -> list[int]:
+        """Lengths of prompts in tokens.
+
+        :param keys: prompts as :func:`lmpolicy.text_space.row_bytes` returns them.
+        """
+        return [len(reading.tokens) for reading in self._reader.read(keys)]
 
     def watch_weights(self) -> None:
         """List the weights whose changes are watched: walking the modules in every call would cost more than it saves.

@@ -44,6 +44,14 @@ class TextTask:
     """Whether the prompt names the legal phrases: in the system prompt where they are fixed, which costs nothing per
     observation, else at the end of each observation."""
 
+    answer_format: str | None = None
+    """With ``action_mode="generate"``: what the system prompt says about how to answer. ``None``: to end with
+    ``Action:`` and one of the possible actions; nothing for models without chat template and for the bundled LM."""
+
+    cue: str | None = None
+    """With ``action_mode="generate"`` and a model without chat template: what the prompt ends with. ``None``:
+    ``Action:``, or ``Thought:`` where answers close with a phrase."""
+
     max_numbers: int = DEFAULT_MAX_NUMBERS
     """Largest count of numbers that the generic :meth:`format_observation` writes out."""
 
@@ -64,6 +72,15 @@ class TextTask:
         :return: text of any length; the wrapper shortens what does not fit.
         """
         return describe_value(self.observation_space, observation, max_numbers=self.max_numbers)
+
+    def extract_action(self, response: str) -> Any:
+        """Read an answer, with ``action_mode="generate"``; override where the answer has a form of its own.
+
+        :param response: what the model wrote, without its prompt.
+        :return: a legal phrase, or one of the env's own actions; ``None`` where there is none.
+        :raises lmpolicy.parse.ParseError: like ``None``; any other error goes through.
+        """
+        raise NotImplementedError("not overridden: answers are read by lmpolicy.parse.extract_action")
 
 
 class GenericTask(TextTask):

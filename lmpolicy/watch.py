@@ -134,7 +134,7 @@ class WatchLearning(BaseCallback):
         probabilities = scores.softmax(dim=-1)
         n_legal = (scores != ILLEGAL).sum(dim=-1).numpy()  # (N,)
         actions = buffer.actions.reshape(-1).astype(np.int64)
-        tokens = np.array([len(reading.tokens) for reading in policy.engine._reader.read(keys)])
+        tokens = np.array(policy.engine.prompt_tokens(keys))
         numbers: dict[bytes, int] = {}
         groups = th.tensor([numbers.setdefault(legal_part(key), len(numbers)) for key in keys])
         record = self.logger.record

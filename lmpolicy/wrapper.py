@@ -15,16 +15,20 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.actions import ActionPhrases
+from lmpolicy.answers import Answer, Answers
+from lmpolicy.composing import CUT_MARK, Composer, expressible
 from lmpolicy.envs import task_for
-from lmpolicy.prompt import Prompt
+from lmpolicy.prompt import CUE, Prompt
 from lmpolicy.task import GenericTask, TextTask
-from lmpolicy.text_space import TextSpace, utf8
+from lmpolicy.text_space import TextSpace
 
-CUT_MARK = " [... cut]"
+MODES = ("score", "generate")
+THINKING_CUE = "Thought:"
+"""What a model without a chat template reads before it thinks."""
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
-    """Turn an environment into text: observations become prompts, actions become phrases.
+    """Turn an environment into text: observations become prompts, actions become phrases or free text.
 
     Example:
         >>> import gymnasium as gym
@@ -40,8 +44,21 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     ``info`` gains ``action_text`` (the phrase taken, after a step) and ``prompt_truncated`` (how many prompts of this
     env had to be shortened so far).
 
+    With ``action_mode="generate"``, the answer is free text. An action is then the row of its token ids (or, for
+    people, the text itself), and is read by :meth:`TextTask.extract_action`, by default
+    :func:`lmpolicy.parse.extract_action`. ``info`` then gains ``answer`` (the text), ``parse_error`` and
+    ``action_clipped`` (whether it named no legal action, or a number out of bounds); the history holds answers.
+
+    Example:
+        >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step("The dealer is strong. Action: hit")
+        >>> info["action_text"], info["parse_error"]
+        ('hit', False)
+
     :param env: the env to wrap. Its actions: Discrete, MultiDiscrete, MultiBinary, Box with ``action_bins``; or any
-        space for which the task maps phrases to actions.
+        space for which the task maps phrases to actions. With ``action_mode="generate"`` also Box without bins and
+        Text; all but Discrete are then answered with numbers or text, unless the task has phrases for them.
     :param task: how the env reads as text. ``None``: the bundled task for the env's id, else :class:`GenericTask`.
         The instance is copied, so several envs may be given the same one.
     :param history: how many past turns (observation and phrase) the prompt repeats before the current observation.
@@ -56,9 +73,21 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :meth:`step` refuses. Default: the number of phrases.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: that of the env (where
         ``"ansi"`` means the prompt, too).
+    :param action_mode: ``"score"``: the policy chooses among phrases; ``"generate"``: it writes. The parameters below
+        are for the latter.
+    :param tokenizer: of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the bundled LM's.
+    :param max_new_tokens: longest answer in tokens.
+    :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score, so
+        that every answer can be read; what stands before is free.
+    :param on_parse_error: what the env is given for an answer that names no legal action. ``"penalize"``:
+        ``fallback_action``, and ``parse_error_reward`` is added to its reward; ``"random"``: a random legal action;
+        ``"raise"``: nothing, :class:`~lmpolicy.parse.ParseError` is raised.
+    :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
+    :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
+        phrases the action nearest to 0.
     :raises TypeError: if ``env`` is not a single Gymnasium env, or its actions cannot be listed.
     :raises ValueError: if the system prompt and the phrases alone do not fit (the message says what would), or the
-        task does not fit the env.
+        task does not fit the env, or a parameter is out of range.
     """
 
     def __init__(
@@ -72,8 +101,17 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         max_actions: int | None = None,
         n_actions: int | None = None,
         render_mode: str | None = None,
+        action_mode: str = "score",
+        tokenizer: Any = None,
+        max_new_tokens: int = 32,
+        close_with_phrase: bool = False,
+        on_parse_error: str = "penalize",
+        parse_error_reward: float = -1.0,
+        fallback_action: Any = None,
     ) -> None:
         _check_env(env)
+        if action_mode not in MODES:
+            raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
         if isinstance(history, bool) or not isinstance(history, int) or history < 0:
             raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
         if render_mode not in (None, "ansi"):
@@ -87,6 +125,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             max_actions=max_actions,
             n_actions=n_actions,
             render_mode=render_mode,
+            action_mode=action_mode,
+            tokenizer=tokenizer,
+            max_new_tokens=max_new_tokens,
+            close_with_phrase=close_with_phrase,
+            on_parse_error=on_parse_error,
+            parse_error_reward=parse_error_reward,
+            fallback_action=fallback_action,
         )
         gym.Wrapper.__init__(self, env)
         self.task = _own_task(task, env)
@@ -104,11 +149,41 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self._legal: dict[str, Any] = {}
         self._space = TextSpace(max_prompt_bytes)
         self.observation_space = self._space
-        self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
-        self.action_space = spaces.Discrete(_width(n_actions, self._phrases.width))
-        self._system_prompt = _expressible(self.task.system_prompt)
+        self._phrases: ActionPhrases | None = None
+        if action_mode == "score" or close_with_phrase or self._has_phrases(action_bins):
+            self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
+        fixed = self._phrases.fixed if self._phrases is not None else {}
+        self._answers: Answers | None = None
+        instruction, cue = "", CUE
+        if action_mode == "score":
+            assert self._phrases is not None
+            self.action_space: spaces.Space = spaces.Discrete(_width(n_actions, self._phrases.width))
+        else:
+            width = _width(n_actions, self._phrases.width) if close_with_phrase and self._phrases is not None else 0
+            self._answers = Answers(
+                *(self.task, env.action_space, tokenizer, max_new_tokens, on_parse_error, parse_error_reward),
+                *(fallback_action, width),
+            )
+            if fixed is not None:
+                self._answers.check_fallback(fixed)
+            self.action_space = self._answers.space
+            instruction, cue = self._answers.instruction(fixed is None or bool(fixed)), self.task.cue or CUE
+            if close_with_phrase:
+                cue = self.task.cue or THINKING_CUE
+        self._parse_errors = np.random.default_rng()
+        self._composer = Composer(
+            self._space, self.task.system_prompt, instruction, fixed and tuple(fixed), self.task.list_actions, cue
+        )
         # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
-        self._fit(CUT_MARK, tuple(self._phrases.fixed or ("?",)))
+        self._composer.compose((), CUT_MARK, ("?",) if fixed is None else tuple(fixed))
+
+    def _has_phrases(self, action_bins: Any) -> bool:
+        """Whether free text is to name a phrase, rather than numbers or a text of its own."""
+        return (
+            isinstance(self.env.action_space, spaces.Discrete)
+            or self.task.action_texts is not None
+            or action_bins is not None
+        )
 
     @property
     def prompt(self) -> Prompt:
@@ -139,6 +214,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         """
         observation, info = self.env.reset(seed=seed, options=options)
         self._turns.clear()
+        if seed is not None:
+            self._parse_errors = np.random.default_rng(seed)
         row = self._read(observation, info, ended=False)
         return row, {**info, "prompt_truncated": self._truncated_prompts}
 
@@ -147,19 +224,43 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Take an action, given as its index among the legal phrases or as the phrase itself.
 
+        With ``action_mode="generate"``: given as a row of token ids or as text.
+
         :param action: index, NumPy integer (also a 0-d array, as ``model.predict`` returns), or phrase.
         :raises TypeError: if it is none of these.
         :raises ValueError: if it is not legal now; the message lists what is.
         """
-        phrase = self._phrase(action)
+        answer = self.read_answer(action)
         # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
-        env_action = copy.deepcopy(self._legal[phrase])
-        observation, reward, terminated, truncated, info = self.env.step(env_action)
-        self._turns.append((self._observation_text, phrase))
+        observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
+        self._turns.append((self._observation_text, expressible(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
-        info = {**info, "action_text": phrase, "prompt_truncated": self._truncated_prompts}
+        info = {**info, "prompt_truncated": self._truncated_prompts}
+        if answer.phrase is not None:
+            info["action_text"] = answer.phrase
+        if self._answers is not None:
+            info |= {"answer": answer.text, "parse_error": answer.parse_error, "action_clipped": answer.clipped}
+            reward = float(reward) + self._answers.penalty * answer.parse_error
         # An int reward would turn SubprocVecEnv's reward array into int64, which reward shaping cannot write into.
         return row, float(reward), bool(terminated), bool(truncated), info
+
+    def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> Answer:
+        """What an action means in words, and what the env would be given for it now; the env stays where it is.
+
+        Example:
+            >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
+            >>> observation, info = env.reset(seed=0)
+            >>> env.read_answer("I stick.").action  # or the row that model.predict(observation) returns
+            0
+
+        :param action: as for :meth:`step`.
+        """
+        if self._prompt is None or (self._phrases is not None and not self._legal):
+            raise gym.error.ResetNeeded("call env.reset() before env.step()")
+        if self._answers is not None:
+            return self._answers.read(action, self._legal, self._parse_errors)
+        phrase = self._phrase(action)
+        return Answer(phrase, self._legal[phrase], phrase)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
         """The row of any observation, for asking a model what it would do there; the env stays where it is.
@@ -172,22 +273,25 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param info: the env's info, if the task's phrases depend on it.
         :return: uint8 row; its history is that of the running episode.
         """
-        text, legal = self._words(observation), self._phrases.legal(observation, info or {})
-        return self._fit(text, tuple(legal))[1]
+        return self._fit(self._words(observation), tuple(self._legal_in(observation, info or {})))[1]
+
+    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """The legal phrases of a state, each with its env action; empty where the actions have no phrases."""
+        return {} if self._phrases is None else self._phrases.legal(observation, info)
 
     def _words(self, observation: Any) -> str:
         """The task's words for an observation."""
         text = self.task.format_observation(observation)
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.format_observation must return str, got {type(text).__name__}")
-        return _expressible(text)
+        return expressible(text)
 
     def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
         """Put the observation into words and build the prompt; return its row."""
         text = self._words(observation)
         # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
-        self._legal = self._phrases.legal(observation, info) or (self._legal if ended else {})
-        if not self._legal:
+        self._legal = self._legal_in(observation, info) or (self._legal if ended else {})
+        if not self._legal and self._phrases is not None:
             raise ValueError(
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
@@ -198,57 +302,22 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
         """The prompt for an observation, shortened until it fits, and its row."""
-        room = self._space.max_bytes
-        turns = list(self._turns)
-        prompt, written, size = self._write(turns, text, phrases)
-        whole = size <= room
-        while size > room and turns:
-            turns.pop(0)
-            prompt, written, size = self._write(turns, text, phrases)
-        if size > room:
-            kept = text[:room]  # a character takes at least a byte
-            prompt, written, size = self._write(turns, kept + CUT_MARK, phrases)
-            while size > room and kept:
-                # and at most six, as \uXXXX in JSON: never cut more than the surplus asks for
-                kept = kept[: -max(1, (size - room) // 6)]
-                prompt, written, size = self._write(turns, kept + CUT_MARK, phrases)
-        if size > room:
-            raise ValueError(
-                f"the system prompt and the action phrases alone need {size} bytes, but max_prompt_bytes is {room}: "
-                f"pass max_prompt_bytes={size} plus room for the observation, or shorten them"
-            )
-        if not whole:
-            self._count_truncation(room)
-        return prompt, self._space.encode(written)
+        prompt, row, shortened = self._composer.compose(self._turns, text, phrases)
+        if shortened:
+            self._count_truncation()
+        return prompt, row
 
-    def _write(self, turns: list[tuple[str, str]], text: str, phrases: tuple[str, ...]) -> tuple[Prompt, str, int]:
-        """The prompt of these parts, its JSON, and the size of that in bytes."""
-        listing = f"Possible actions: {', '.join(phrases)}." if self.task.list_actions else ""
-        system = self._system_prompt
-        if self._phrases.fixed is not None:
-            system = " ".join(part for part in (system, listing) if part)
-        else:
-            text = "\n".join(part for part in (text, listing) if part)
-        messages = [("system", system)] if system else []
-        for past, phrase in turns:
-            messages += [("user", past), ("assistant", phrase)]
-        prompt = Prompt((*messages, ("user", text)), phrases)
-        written = prompt.to_json()
-        return prompt, written, len(utf8(written))
-
-    def _count_truncation(self, room: int) -> None:
+    def _count_truncation(self) -> None:
         self._truncated_prompts += 1
         if self._truncated_prompts == 1:
             warnings.warn(
-                f"a prompt did not fit into max_prompt_bytes={room} and was shortened (oldest history first, then the "
+                f"a prompt did not fit into max_prompt_bytes={self._composer.space.max_bytes} and was shortened (oldest history first, then the "
                 'observation); counted in info["prompt_truncated"], not warned of again',
                 stacklevel=2,
             )
 
     def _phrase(self, action: Any) -> str:
         """The phrase that an action stands for."""
-        if not self._legal:
-            raise gym.error.ResetNeeded("call env.reset() before env.step()")
         if isinstance(action, str):
             if action not in self._legal:
                 raise ValueError(f"{action!r} is not a legal action now; legal are: {self._listing()}")
@@ -293,11 +362,6 @@ def _width(n_actions: int | None, phrases: int) -> int:
             f"{phrases} here; got {n_actions!r}: pass n_actions={phrases} or more, or leave it out"
         )
     return int(n_actions)
-
-
-def _expressible(text: str) -> str:
-    """The text as it comes back from a row, so that :attr:`TextObservationWrapper.prompt` is what the policy reads."""
-    return utf8(text).decode()
 
 
 def _own_task(task: TextTask | type[TextTask] | None, env: gym.Env) -> TextTask:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch as th
 import transformers as hf
+from answer_tools import assert_answers_as_naive, engine_of, naive_greedy, some_answers, writing_policy
 from lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt, save_tokenizer
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -123,3 +124,13 @@ def test_entropy(folders: dict[str, Path], name: str, attention: str) -> None:
     expected, _ = naive_batch(policy, PROMPTS)
     assert entropy is not None
     th.testing.assert_close(entropy, -(expected.exp() * expected.nan_to_num(neginf=0)).sum(-1), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_answers_equal_naive(folders: dict[str, Path], name: str, attention: str) -> None:
+    for n_phrases in (0, 4):
+        policy = writing_policy(folders[name], n_phrases, attention=attention, value_gradient=True)
+        assert_answers_as_naive(policy, PROMPTS, some_answers(policy, PROMPTS))
+    wanted = [naive_greedy(policy, one) for one in PROMPTS]
+    rows, _ = engine_of(policy).sample(encode(PROMPTS), greedy=True)
+    assert [engine_of(policy).space.split(row)[0] for row in rows.numpy()] == wanted

@@ -98,7 +98,10 @@ def build_model(vocabulary: int, width: int, layers: int, heads: int) -> LlamaFo
         eos_token_id=SPECIAL_TOKENS.index(END),
         pad_token_id=SPECIAL_TOKENS.index(PAD),
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    # An answer is over where the world speaks again, or the document ends.
+    model.generation_config.eos_token_id = [SPECIAL_TOKENS.index(END), SPECIAL_TOKENS.index("<|user|>")]
+    return model
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, tokens: int) -> Iterator[th.Tensor]:
