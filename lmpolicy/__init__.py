@@ -3,9 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lmpolicy.parse import ParseError, extract_action
 from lmpolicy.prompt import Prompt
 from lmpolicy.task import GenericTask, TextTask
 from lmpolicy.text_space import TextSpace
+from lmpolicy.token_space import TokenSpace
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
@@ -26,12 +28,15 @@ __all__ = [
     "Hyperparameters",
     "LMActorCriticPolicy",
     "NonFiniteError",
+    "ParseError",
     "PerEnvRewardNormalization",
     "Prompt",
     "TextObservationWrapper",
     "TextSpace",
     "TextTask",
+    "TokenSpace",
     "WatchLearning",
+    "extract_action",
     "hyperparameters",
     "make_multi_env",
 ]

@@ -64,6 +64,18 @@ class Scored:
     phrases: th.Tensor
 
 
+@dataclass
+class Totals:
+    """Sums over answers that were sampled."""
+
+    answers: int = 0
+    tokens: int = 0
+    unfinished: int = 0
+    """Answers that nothing ended but their length."""
+    entropy: float = 0.0
+    """Of the distributions the tokens are from, in nats."""
+
+
 class GenerationEngine:
     """Samples answers to rows of prompts, and scores rows of answers.
 
@@ -102,6 +114,7 @@ class GenerationEngine:
             stop = () if backbone.renderer.has_template else ("\n",)
         self.stop = (*stop, CUE) if space.n_phrases else tuple(stop)
         self.ends = _end_tokens(backbone)
+        self._totals = Totals()
         self._reader = PromptReader(backbone, self._check)
         self._forward: Forward | None = None
         self._head: TokenHead | None = None
@@ -121,6 +134,10 @@ class GenerationEngine:
         answers = self._sampler(prompts, self.space.max_new_tokens, greedy)
         rows = np.stack([self.space.row(answer, 0) for answer in answers])
         scored = self.score(observations, rows)
+        self._totals.answers += len(answers)
+        self._totals.tokens += sum(map(len, answers))
+        self._totals.unfinished += sum(not self._sampler.ended(answer) for answer in answers)
+        self._totals.entropy += float(scored.entropy.sum())
         if self.space.n_phrases:
             shares = scored.phrases.softmax(dim=-1)
             chosen = shares.argmax(dim=-1) if greedy else th.multinomial(shares, 1)[:, 0]
@@ -169,6 +186,11 @@ class GenerationEngine:
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         units = [self._unit(key, ()) for key in distinct]
         return self._run(units, self._value_chunk)[0][th.tensor([distinct[key] for key in keys])]
+
+    def pop_totals(self) -> Totals:
+        """Sums over the answers sampled since the last call."""
+        totals, self._totals = self._totals, Totals()
+        return totals
 
     def prompt_tokens(self, keys: Sequence[bytes]) -> list[int]:
         """Lengths of prompts in tokens.

@@ -239,6 +239,7 @@ SETTINGS = (
     Hyperparameters("Acrobot-v1", n_envs=16, batch_size=512, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
     Hyperparameters(
         "MountainCar-v0",
+        total_timesteps=70_000,
         help=_shaped_mountain_car,
         n_envs=16,
         n_steps=256,

@@ -62,7 +62,7 @@ class Sampler:
             tokens = self._choose(logits[:, : self.vocabulary].float(), greedy)
             for row, token in zip(alive, tokens.tolist(), strict=True):
                 answers[row].append(token)
-            going = [place for place, row in enumerate(alive) if not self._ended(answers[row])]
+            going = [place for place, row in enumerate(alive) if not self.ended(answers[row])]
             if not going or length == limit:
                 break
             if state is not None:
@@ -75,7 +75,11 @@ class Sampler:
             return logits.argmax(dim=-1)
         return th.multinomial((logits / self.temperature).softmax(dim=-1), 1)[:, 0]
 
-    def _ended(self, answer: list[int]) -> bool:
+    def ended(self, answer: list[int]) -> bool:
+        """Whether its last token ends an answer.
+
+        :param answer: token ids.
+        """
         if answer[-1] in self.ends:
             return True
         return bool(self.stops) and any(stop in self.decode(answer[-self._tail :]) for stop in self.stops)

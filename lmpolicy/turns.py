@@ -29,6 +29,9 @@ class Turn:
     """As the env gave it: before it was scaled, and without the value that SB3 adds where an episode is cut off."""
     value: float
     """Of the state, from the critic."""
+    answer: str | None = None
+    """What the policy wrote, where it writes; ``action`` is then the phrase it was read as, or None, and
+    ``probabilities`` are empty."""
 
     @classmethod
     def of(
@@ -41,6 +44,7 @@ class Turn:
         env: int,
         reward: float,
         value: float,
+        answer: tuple[str | None, str | None] | None = None,
     ) -> Turn:
         """Put a decision into words.
 
@@ -51,10 +55,13 @@ class Turn:
         :param env: number of the env.
         :param reward: of the env.
         :param value: of the state.
+        :param answer: what was written and the phrase it was read as, where the policy writes.
         """
         prompt = Prompt.from_json(decode_bytes(key))
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
         phrases = prompt.actions
+        if answer is not None:
+            return cls(env_step, env, messages, {}, answer[1], reward, value, answer[0])
         known = dict(zip(phrases, probabilities[: len(phrases)], strict=True))
         return cls(env_step, env, messages, known, phrases[action] if action < len(phrases) else None, reward, value)
 
@@ -78,7 +85,7 @@ def markdown(turns: Sequence[Turn]) -> str:
             str(turn.env),
             _cell(turn.messages[-1]["content"]),
             ", ".join(shares),
-            "(illegal)" if turn.action is None else _cell(turn.action),
+            _done(turn),
             f"{turn.env_reward:.4g}",
             f"{turn.value:.4g}",
         ]
@@ -95,6 +102,13 @@ def write_turns(path: Path, turns: Sequence[Turn]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(asdict(turn), ensure_ascii=False) + "\n" for turn in turns)
+
+
+def _done(turn: Turn) -> str:
+    """What was done, in a cell."""
+    if turn.answer is not None:
+        return _cell(turn.answer) + ("" if turn.action is None else f" → **{_cell(turn.action)}**")
+    return "(illegal)" if turn.action is None else _cell(turn.action)
 
 
 def _cell(text: str) -> str:

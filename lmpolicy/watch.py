@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat
 
 from lmpolicy.callbacks import learner_of, policy_of
+from lmpolicy.generation import GenerationEngine, Totals
 from lmpolicy.information import entropies, legal_part, mutual_information
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.scoring import ILLEGAL
@@ -37,7 +38,11 @@ class WatchLearning(BaseCallback):
     env's info says ``parse_error``. ``lm/prompt_tokens_mean``, ``lm/prompt_tokens_max``. ``lm/truncation_rate``: share
     of the prompts that had to be shortened.
 
-    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on, each counted once): since the
+    Where the policy writes its answers, the first line is instead: ``lm/entropy`` in nats per token,
+    ``lm/answer_tokens_mean``, ``lm/unfinished_rate``: share of the answers cut off at ``max_new_tokens``,
+    ``lm/parse_error_rate`` and ``lm/clipped_rate``: share of those that named no legal action, or a number out of bounds.
+
+    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on and tokens written, each counted once): since the
     end of the last rollout, hence rollout and update.
 
     ``train/policy_gradient_norm`` and ``train/value_gradient_norm``: norm of the loss's gradient at the weights of the
@@ -100,6 +105,11 @@ class WatchLearning(BaseCallback):
         self._rewards: list[NDArray[Any]] = []
         self._truncations: list[bool] = []
         self._parse_errors: list[bool] = []
+        self._clipped: list[bool] = []
+        self._answers: list[tuple[str | None, str | None]] = []
+        engine = policy_of(self).engine
+        if isinstance(engine, GenerationEngine):
+            engine.pop_totals()  # of what was written since, in an evaluation
 
     def _on_step(self) -> bool:
         infos, dones = self.locals["infos"], self.locals["dones"]
@@ -111,6 +121,8 @@ class WatchLearning(BaseCallback):
             self._count_truncated(number, info, bool(dones[number]))
             if "parse_error" in info:
                 self._parse_errors.append(bool(info["parse_error"]))
+                self._clipped.append(bool(info.get("action_clipped")))
+            self._answers.append((info.get("answer"), info.get("action_text")))
             if "env_id" in info and "episode" in info:
                 self._episodes[str(info["env_id"])].append((info["episode"]["r"], info["episode"]["l"]))
         return True
@@ -130,19 +142,14 @@ class WatchLearning(BaseCallback):
         policy, buffer = policy_of(self), learner_of(self).rollout_buffer
         rows = buffer.observations.reshape(-1, buffer.observations.shape[-1])  # (n_steps * n_envs, max_bytes)
         keys = [row_bytes(row) for row in rows]
-        scores = _scores(policy, rows)  # (N, K)
-        probabilities = scores.softmax(dim=-1)
-        n_legal = (scores != ILLEGAL).sum(dim=-1).numpy()  # (N,)
-        actions = buffer.actions.reshape(-1).astype(np.int64)
         tokens = np.array(policy.engine.prompt_tokens(keys))
-        numbers: dict[bytes, int] = {}
-        groups = th.tensor([numbers.setdefault(legal_part(key), len(numbers)) for key in keys])
-        record = self.logger.record
-        record("lm/entropy", float(entropies(probabilities.double()).mean()))
-        record("lm/largest_probability", float(probabilities.max(dim=-1).values.mean()))
-        record("lm/mutual_information", mutual_information(probabilities, groups))
-        record("lm/legal_actions", float(n_legal.mean()))
-        record("lm/illegal_rate", float((actions >= n_legal).mean()))
+        n_tokens, record = int(tokens.sum()), self.logger.record
+        probabilities, actions = np.zeros((len(keys), 0)), np.zeros(len(keys), dtype=np.int64)
+        if isinstance(policy.engine, GenerationEngine):
+            n_tokens += self._record_answers(policy.engine.pop_totals())
+        else:
+            actions = buffer.actions.reshape(-1).astype(np.int64)
+            probabilities = self._record_choices(_scores(policy, rows), keys, actions)
         record("lm/prompt_tokens_mean", float(tokens.mean()))
         record("lm/prompt_tokens_max", int(tokens.max()))
         if self._truncations:
@@ -156,11 +163,35 @@ class WatchLearning(BaseCallback):
         self._record_norms()
         now = time.perf_counter()
         record("time/env_steps_per_second", len(keys) / (now - self._time))
-        record("time/tokens_per_second", int(tokens.sum()) / (now - self._time))
+        record("time/tokens_per_second", n_tokens / (now - self._time))
         self._time = now
         if self.every and self._rollouts % self.every == 0:
-            self._show_turns(keys, probabilities.numpy(), actions)
+            self._show_turns(keys, probabilities, actions)
         self._rollouts += 1
+
+    def _record_choices(self, scores: th.Tensor, keys: list[bytes], actions: NDArray[np.int64]) -> NDArray[Any]:
+        """Log how phrases were chosen; return their probabilities, ``(N, K)``."""
+        probabilities = scores.softmax(dim=-1)
+        n_legal = (scores != ILLEGAL).sum(dim=-1).numpy()  # (N,)
+        numbers: dict[bytes, int] = {}
+        groups = th.tensor([numbers.setdefault(legal_part(key), len(numbers)) for key in keys])
+        record = self.logger.record
+        record("lm/entropy", float(entropies(probabilities.double()).mean()))
+        record("lm/largest_probability", float(probabilities.max(dim=-1).values.mean()))
+        record("lm/mutual_information", mutual_information(probabilities, groups))
+        record("lm/legal_actions", float(n_legal.mean()))
+        record("lm/illegal_rate", float((actions >= n_legal).mean()))
+        return probabilities.numpy()
+
+    def _record_answers(self, totals: Totals) -> int:
+        """Log how answers were written; return how many tokens that were."""
+        record = self.logger.record
+        record("lm/entropy", totals.entropy / max(1, totals.tokens))
+        record("lm/answer_tokens_mean", totals.tokens / max(1, totals.answers))
+        record("lm/unfinished_rate", totals.unfinished / max(1, totals.answers))
+        if self._clipped:
+            record("lm/clipped_rate", float(np.mean(self._clipped)))
+        return totals.tokens
 
     def _show_turns(self, keys: list[bytes], probabilities: NDArray[Any], actions: NDArray[Any]) -> None:
         """Write, log and print a table of random turns."""
@@ -176,6 +207,7 @@ class WatchLearning(BaseCallback):
                 env=n % n_envs,
                 reward=float(rewards[n]),
                 value=float(values[n]),
+                answer=self._answers[n] if len(probabilities[n]) == 0 else None,
             )
             for n in chosen
         ]
