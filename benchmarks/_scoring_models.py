@@ -15,7 +15,7 @@ from gymnasium import spaces
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from lmpolicy import LMActorCriticPolicy, TextSpace
+from lmpolicy import LMActorCriticPolicy, TextSpace, TokenSpace
 from lmpolicy.backbone import WIDE, auto_dtype
 
 BUNDLED, SMOLLM, QWEN = "bundled", "smollm-135m", "qwen2.5-0.5b"
@@ -27,12 +27,13 @@ VOCABULARY = 20_000
 """More than the words take: training ends when each is one token."""
 
 
-def save_model(name: str, folder: Path, more_text: Iterable[str] = ()) -> None:
+def save_model(name: str, folder: Path, more_text: Iterable[str] = (), layers: int | None = None) -> None:
     """Write a model with random weights and a tokenizer, as a folder from the hub has them.
 
     :param name: ``SMOLLM`` or ``QWEN``.
     :param folder: where to; made if it is not there.
     :param more_text: text whose words shall be one token each, too.
+    :param layers: fewer layers than the model has.
     """
     options: dict[str, Any] = {"tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": None}
     with th.random.fork_rng(devices=[]):
@@ -40,10 +41,12 @@ def save_model(name: str, folder: Path, more_text: Iterable[str] = ()) -> None:
         if name == SMOLLM:
             options |= {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "vocab_size": 49_152}
             options |= {"num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 2048}
+            options["num_hidden_layers"] = layers or options["num_hidden_layers"]
             model: Any = LlamaForCausalLM(LlamaConfig(**options))
         else:
             options |= {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "vocab_size": 151_936}
             options |= {"num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32_768}
+            options["num_hidden_layers"] = layers or options["num_hidden_layers"]
             rope = {"rope_theta": 1e6, "rope_type": "default"}
             model = Qwen2ForCausalLM(Qwen2Config(**options, rope_parameters=rope))
     model.to(th.bfloat16).save_pretrained(folder)
@@ -80,19 +83,20 @@ def best_dtype(name: str, device: str) -> str:
 
 
 def make_policy(
-    folder: Path | None, actions: int, dtype: str, device: str = "cpu", **settings: Any
+    folder: Path | None, actions: int | TokenSpace, dtype: str, device: str = "cpu", **settings: Any
 ) -> LMActorCriticPolicy:
     """A policy with the default adapters, at weights as in the middle of training.
 
     :param folder: base model; ``None`` for the bundled one.
-    :param actions: size of the action space.
+    :param actions: number of phrases to choose from, or the space of the answers.
     :param dtype: as in ``policy_kwargs``.
     :param device: where to run.
     :param settings: further ``policy_kwargs``.
     """
     th.manual_seed(0)
     model = None if folder is None else str(folder)
-    space, choices = TextSpace(1), spaces.Discrete(actions)  # the engine reads rows of any length
+    choices = spaces.Discrete(actions) if isinstance(actions, int) else actions
+    space = TextSpace(1)  # the engine reads rows of any length
     policy = LMActorCriticPolicy(space, choices, lambda _: 0.0, model=model, dtype=dtype, **settings)
     with th.no_grad():
         for parameter_name, parameter in policy.backbone.lm.named_parameters():

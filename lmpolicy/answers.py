@@ -151,7 +151,7 @@ class Answers:
         """A phrase or an env action, as both."""
         if legal:
             if action is None:
-                return Extracted(*list(legal.items())[0][::-1])
+                return Extracted(*next(iter(legal.items()))[::-1])
             if isinstance(action, str) and action in legal:
                 return Extracted(legal[action], action)
             for phrase, one in legal.items():
@@ -190,6 +190,6 @@ def _nearest_to_zero(space: spaces.Space) -> Any:
     if isinstance(space, spaces.Box):
         return np.clip(np.zeros(space.shape), space.low, space.high).astype(space.dtype)
     raise ValueError(
-        f'{space} has no action to fall back on where an answer cannot be read: pass fallback_action, or on_parse_error='
-        '"random" or "raise"'
+        f"{space} has no action to fall back on where an answer cannot be read: pass fallback_action, or "
+        'on_parse_error="random" or "raise"'
     )

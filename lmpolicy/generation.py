@@ -21,7 +21,7 @@ from lmpolicy.reading import PromptReader
 from lmpolicy.sampling import Sampler
 from lmpolicy.scoring import ILLEGAL, phrase_log_probs
 from lmpolicy.selfcheck import choose_forward
-from lmpolicy.text_space import check_dtype, decode_bytes, row_bytes
+from lmpolicy.text_space import check_dtype, row_bytes
 from lmpolicy.token_space import TokenSpace
 from lmpolicy.trie import Trie, build_trie
 
@@ -137,7 +137,7 @@ class GenerationEngine:
         self._totals.answers += len(answers)
         self._totals.tokens += sum(map(len, answers))
         self._totals.unfinished += sum(not self._sampler.ended(answer) for answer in answers)
-        self._totals.entropy += float(scored.entropy.sum())
+        self._totals.entropy += float(scored.entropy.detach().sum())
         if self.space.n_phrases:
             shares = scored.phrases.softmax(dim=-1)
             chosen = shares.argmax(dim=-1) if greedy else th.multinomial(shares, 1)[:, 0]
@@ -244,7 +244,9 @@ class GenerationEngine:
         prompt, actions = self._reader.read([key])[0]
         free = np.array(answer, dtype=np.int64)
         if not self.space.n_phrases or not answer:
-            return Unit(np.concatenate([prompt, free[:-1]]), len(prompt), free, build_trie(((0,),)), np.ones(0, dtype=np.int64))
+            return Unit(
+                np.concatenate([prompt, free[:-1]]), len(prompt), free, build_trie(((0,),)), np.ones(0, dtype=np.int64)
+            )
         kept = answer[:-1] if answer[-1] in self.ends else answer  # the phrase stands within the model's turn
         said = str(self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
         bridge, phrases = self._closing(closing(said), actions)
@@ -278,12 +280,13 @@ class GenerationEngine:
         return _in_order(found, order)
 
     def _score_chunk(self, units: list[Unit]) -> tuple[th.Tensor, ...]:
-        """Log-probabilities, entropies, counts, values and phrase scores, by one forward for all that share a prefix."""
+        """The parts of :class:`Scored`, by one forward for all that share a prefix."""
         groups = group_by_prefix([unit.context for unit in units])
         return _in_order([self._score_group([units[n] for n in group]) for group in groups], np.concatenate(groups))
 
     def _score_group(self, units: list[Unit]) -> tuple[th.Tensor, ...]:
-        assert self._forward is not None and self._head is not None
+        assert self._forward is not None
+        assert self._head is not None
         width = self.space.n_phrases or 1
         packed, logits, states = self._forward([unit.context for unit in units], [unit.trie for unit in units], width)
         positions = _positions(packed)  # (R, context)

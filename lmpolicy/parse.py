@@ -241,9 +241,7 @@ def _flat(value: Any) -> Iterator[float]:
             stack.extend(reversed(one))
         elif isinstance(one, int | float) and not isinstance(one, bool):
             yield float(one) if abs(one) < 1e300 else math.nan
-        elif isinstance(one, bool):
-            yield float(one)
-        elif isinstance(one, str) and NUMBER.fullmatch(one.strip()):
+        elif isinstance(one, bool) or (isinstance(one, str) and NUMBER.fullmatch(one.strip())):
             yield float(one)
         else:
             yield math.nan

@@ -15,7 +15,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from lmpolicy.backbone import DEFAULT_LORA, Backbone
-from lmpolicy.generation import GenerationEngine
+from lmpolicy.generation import GenerationEngine, Scored
 from lmpolicy.guard import Guard, overflow
 from lmpolicy.scoring import ScoringEngine
 from lmpolicy.settings import check_settings, check_spaces, check_tokenizer, refuse_unknown
@@ -54,8 +54,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
     :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
         gradients, less memory, one more forward. ``None``: all at once.
-    :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens, or
-        their ``"sum"``; see :class:`lmpolicy.generation.GenerationEngine`.
+    :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens,
+        or their ``"sum"``; see :class:`lmpolicy.generation.GenerationEngine`.
     :param stop: for answers in free text: texts that end one, beside the model's own end of a turn. ``None``: a line
         break where the model has no chat template, else none.
     :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
@@ -144,11 +144,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
         :param obs: uint8 ``(B, max_bytes)``.
         :param deterministic: take the most likely phrase instead of sampling.
-        :return: actions int64 ``(B,)``, or rows of token ids ``(B, W)``; values float32 ``(B, 1)``, log-probabilities float32 ``(B,)``.
+        :return: actions int64 ``(B,)``, or rows of token ids ``(B, W)``; values float32 ``(B, 1)``, log-probabilities
+            float32 ``(B,)``.
         """
         obs = obs.cpu()  # once: the engine and the guard read it there
         if isinstance(self.engine, GenerationEngine):
-            actions, scored = self.engine.sample(obs, deterministic)
+            actions, scored = self._write(obs, deterministic)
             log_prob = self.engine.log_prob(scored, actions)[0]
             self._stop_unless_finite(log_prob)
             if self.guard is not None:
@@ -165,7 +166,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         if not isinstance(self.engine, GenerationEngine):
             return super()._predict(observation, deterministic)
         assert isinstance(observation, th.Tensor)
-        return self.engine.sample(observation, deterministic)[0]
+        return self._write(observation, deterministic)[0]
 
     def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         """Value, log-probability and entropy of given actions, with gradients.
@@ -233,6 +234,16 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             return GenerationEngine(self.backbone, self.action_space, **more, **options)
         assert isinstance(self.action_space, spaces.Discrete)
         return ScoringEngine(self.backbone, int(self.action_space.n), **options)
+
+    def _write(self, obs: th.Tensor, deterministic: bool) -> tuple[th.Tensor, Scored]:
+        """Answers in free text, and what the model makes of them."""
+        assert isinstance(self.engine, GenerationEngine)
+        try:
+            return self.engine.sample(obs, deterministic)
+        except FloatingPointError:
+            if self.guard is None:
+                raise
+            raise self.guard.stop(self, overflow(self)) from None
 
     def _stop_unless_finite(self, outputs: th.Tensor) -> None:
         """Not left to torch: it checks what a distribution is given only as long as nobody has switched that off."""

@@ -106,6 +106,16 @@ class Hyperparameters:
             callbacks.append(EntropySchedule(*self.ent_coef))
         return callbacks
 
+    def for_free_text(self) -> Hyperparameters:
+        """The same env with answers in free text: ``make_env(action_mode="generate", ...)``.
+
+        Without an entropy bonus, which free text satisfies with longer and longer answers; and slower, since one answer
+        is several decisions.
+        """
+        return replace(
+            self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), n_steps=max(self.n_steps, 128), target_kl=0.05
+        )
+
     def make_env(
         self,
         seed: int | None = None,
@@ -229,7 +239,7 @@ SETTINGS = (
     Hyperparameters(
         "Taxi-v4",
         **TOY_TEXT,
-        total_timesteps=150_000,
+        total_timesteps=250_000,
         env_kwargs=TIME_LIMIT,
         task=Taxi(legal_only=True),
         batch_size=2048,

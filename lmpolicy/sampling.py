@@ -53,6 +53,7 @@ class Sampler:
         :param limit: tokens of the longest answer.
         :param greedy: take the most likely token instead of sampling.
         :return: token ids of each answer, one at least; what ended it is its last.
+        :raises FloatingPointError: if a logit is not finite.
         """
         answers: list[list[int]] = [[] for _ in prompts]
         alive = list(range(len(prompts)))
@@ -71,6 +72,8 @@ class Sampler:
         return answers
 
     def _choose(self, logits: th.Tensor, greedy: bool) -> th.Tensor:
+        if not bool(logits.isfinite().all()):
+            raise FloatingPointError("the model's logits are not finite, so there is nothing to sample from")
         if greedy:
             return logits.argmax(dim=-1)
         return th.multinomial((logits / self.temperature).softmax(dim=-1), 1)[:, 0]

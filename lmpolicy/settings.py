@@ -15,9 +15,27 @@ from lmpolicy.text_space import TextSpace
 from lmpolicy.token_space import TokenSpace, tokenizer_fingerprint
 
 WARPING = frozenset(
-    ("top_k", "top_p", "min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff", "repetition_penalty")
-    + ("encoder_repetition_penalty", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "num_beams")
-    + ("length_penalty", "do_sample", "logits_processor", "generation_config", "generation_kwargs", "generate_kwargs")
+    (
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "top_h",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "repetition_penalty",
+        "encoder_repetition_penalty",
+        "no_repeat_ngram_size",
+        "bad_words_ids",
+        "suppress_tokens",
+        "num_beams",
+        "length_penalty",
+        "do_sample",
+        "logits_processor",
+        "generation_config",
+        "generation_kwargs",
+        "generate_kwargs",
+    )
 )
 """What changes the distribution of samples in ``generate`` of Transformers."""
 
@@ -38,8 +56,8 @@ def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) ->
         return
     if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
         raise TypeError(
-            f"LMActorCriticPolicy chooses among phrases or writes, hence Discrete(n) or TokenSpace, got {action_space}: wrap the env in "
-            "TextObservationWrapper"
+            f"LMActorCriticPolicy chooses among phrases or writes, hence Discrete(n) or TokenSpace, got "
+            f"{action_space}: wrap the env in TextObservationWrapper"
         )
 
 
@@ -55,8 +73,8 @@ def check_tokenizer(action_space: TokenSpace, tokenizer: Any, model: str | None)
     if action_space.tokenizer != mine:
         argument = "None (or leave it out)" if model is None else repr(model)
         raise ValueError(
-            f"the wrapper was made with another tokenizer ({action_space.tokenizer}) than the policy's ({mine}), so that "
-            "the same token ids are other words there: pass the policy's to the wrapper, "
+            f"the wrapper was made with another tokenizer ({action_space.tokenizer}) than the policy's ({mine}), so "
+            "that the same token ids are other words there: pass the policy's to the wrapper, "
             f'TextObservationWrapper(env, action_mode="generate", tokenizer={argument})'
         )
 
@@ -70,8 +88,8 @@ def refuse_unknown(unknown: Mapping[str, Any]) -> None:
     warping = sorted(set(unknown) & WARPING)
     if warping:
         raise TypeError(
-            f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from nothing "
-            "else. The log-probabilities that PPO compares are of that distribution; sampling from another one makes "
+            f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from "
+            "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another one makes "
             "every ratio wrong. Use temperature, which is part of both (the model's own generation_config is not used)"
         )
     if unknown:

@@ -55,7 +55,7 @@ class TokenSpace(spaces.Box):
             low[-1], high[-1] = 0, n_phrases - 1
         super().__init__(low=low, high=high, dtype=np.int64, seed=seed)
 
-    def row(self, ids: Sequence[int], phrase: int | None = None) -> NDArray[np.int64]:
+    def row(self, ids: Sequence[int], phrase: int | None = 0) -> NDArray[np.int64]:
         """Turn an answer into a row.
 
         :param ids: its token ids.
@@ -67,7 +67,7 @@ class TokenSpace(spaces.Box):
         row = np.full(self.shape, PADDING, dtype=np.int64)
         row[: len(ids)] = ids
         if self.n_phrases:
-            row[-1] = phrase
+            row[-1] = phrase or 0
         return row
 
     def split(self, row: NDArray[Any]) -> tuple[list[int], int | None]:

@@ -17,7 +17,7 @@ from lmpolicy.callbacks import learner_of, policy_of
 from lmpolicy.generation import GenerationEngine, Totals
 from lmpolicy.information import entropies, legal_part, mutual_information
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.scoring import ILLEGAL
+from lmpolicy.scoring import ILLEGAL, ScoringEngine
 from lmpolicy.text_space import row_bytes
 from lmpolicy.turns import Turn, markdown, write_turns
 
@@ -40,10 +40,11 @@ class WatchLearning(BaseCallback):
 
     Where the policy writes its answers, the first line is instead: ``lm/entropy`` in nats per token,
     ``lm/answer_tokens_mean``, ``lm/unfinished_rate``: share of the answers cut off at ``max_new_tokens``,
-    ``lm/parse_error_rate`` and ``lm/clipped_rate``: share of those that named no legal action, or a number out of bounds.
+    ``lm/parse_error_rate`` and ``lm/clipped_rate``: share of those that named no legal action, or a number out of
+    bounds.
 
-    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on and tokens written, each counted once): since the
-    end of the last rollout, hence rollout and update.
+    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on and tokens written, each
+    counted once): since the end of the last rollout, hence rollout and update.
 
     ``train/policy_gradient_norm`` and ``train/value_gradient_norm``: norm of the loss's gradient at the weights of the
     LM and at those of the value head before clipping, mean over the steps of the last update. (With
@@ -283,5 +284,6 @@ class GradientNorms:
 @th.no_grad()
 def _scores(policy: LMActorCriticPolicy, rows: NDArray[np.uint8]) -> th.Tensor:
     """Scores of a rollout's rows, ``(N, K)`` on the CPU, from the engine's memory: they were scored to act."""
+    assert isinstance(policy.engine, ScoringEngine)
     parts = [policy.engine(th.from_numpy(rows[start : start + ROWS]))[0] for start in range(0, len(rows), ROWS)]
     return th.cat(parts).float().cpu()

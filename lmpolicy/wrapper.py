@@ -172,7 +172,12 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 cue = self.task.cue or THINKING_CUE
         self._parse_errors = np.random.default_rng()
         self._composer = Composer(
-            self._space, self.task.system_prompt, instruction, fixed and tuple(fixed), self.task.list_actions, cue
+            self._space,
+            self.task.system_prompt,
+            instruction,
+            None if fixed is None else tuple(fixed),
+            self.task.list_actions,
+            cue,
         )
         # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
         self._composer.compose((), CUT_MARK, ("?",) if fixed is None else tuple(fixed))
@@ -311,8 +316,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self._truncated_prompts += 1
         if self._truncated_prompts == 1:
             warnings.warn(
-                f"a prompt did not fit into max_prompt_bytes={self._composer.space.max_bytes} and was shortened (oldest history first, then the "
-                'observation); counted in info["prompt_truncated"], not warned of again',
+                f"a prompt did not fit into max_prompt_bytes={self._composer.space.max_bytes} and was shortened (oldest "
+                'history first, then the observation); counted in info["prompt_truncated"], not warned of again',
                 stacklevel=2,
             )
 

@@ -93,7 +93,8 @@ def assert_answers_as_naive(policy: LMActorCriticPolicy, prompts: Sequence[Promp
     ]
     found = [log_prob, entropy, values[:, 0]]
     for one, wanted in zip(found, expected, strict=True):
-        assert one.shape == (len(prompts),) and one.dtype == th.float32
+        assert one.shape == (len(prompts),)
+        assert one.dtype == th.float32
         th.testing.assert_close(one, wanted, rtol=1e-5, atol=1e-5)
     weights = [th.sin(1 + 3 * th.arange(len(prompts)) + shift) for shift in range(3)]
     mine = gradients(policy, sum((w * f).sum() for w, f in zip(weights, found, strict=True)))

@@ -86,9 +86,7 @@ def make_policy(
     th.manual_seed(seed)
     space = settings.pop("space", None) or TextSpace(ROW_BYTES)
     actions = settings.pop("action_space", None) or spaces.Discrete(n_actions)
-    policy = LMActorCriticPolicy(
-        space, actions, lambda _: 1e-2, model=str(model), **{"lora": {"r": 4}, **settings}
-    )
+    policy = LMActorCriticPolicy(space, actions, lambda _: 1e-2, model=str(model), **{"lora": {"r": 4}, **settings})
     lm: Any = policy.backbone.lm
     (lm.get_base_model() if hasattr(lm, "get_base_model") else lm).set_attn_implementation(attention)
     with th.no_grad():

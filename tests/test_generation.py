@@ -74,8 +74,10 @@ def test_what_is_stored_is_what_an_update_computes(tiny_models: dict[str, Path],
     observations = encode(SHARED + UNSHARED) if not n_phrases else encode(SHARED)
     with th.no_grad():
         actions, values, log_prob = policy(observations)
-    assert actions.dtype == th.int64 and actions.shape == (len(observations), policy.action_space.shape[0])  # type: ignore[index]
-    assert values.shape == (len(observations), 1) and log_prob.shape == (len(observations),)
+    assert actions.dtype == th.int64
+    assert actions.shape == (len(observations), policy.action_space.shape[0])
+    assert values.shape == (len(observations), 1)
+    assert log_prob.shape == (len(observations),)
     again, log_prob_again, _ = policy.evaluate_actions(observations, actions.float())
     th.testing.assert_close(log_prob_again, log_prob, rtol=0, atol=1e-6)
     th.testing.assert_close(again, values, rtol=0, atol=1e-5)
@@ -97,7 +99,7 @@ def test_greedy_answers_are_the_naive_ones(tiny_models: dict[str, Path], name: s
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
 def test_samples_are_from_the_distribution_that_is_scored(llama: str, temperature: float) -> None:
-    """Frequencies of first and second tokens, against exact probabilities: no top-k, no top-p, the right temperature."""
+    """Frequencies of first and second tokens, against exact probabilities: no top-k or top-p, the right temperature."""
     policy = writing_policy(llama, max_new_tokens=2, temperature=temperature)
     th.manual_seed(0)
     n, engine = 20_000, engine_of(policy)
@@ -124,7 +126,8 @@ def test_ids_without_a_word_are_never_written(llama: str) -> None:
     with th.no_grad():
         policy.backbone.lm.get_output_embeddings().weight[engine_of(policy).space.n_ids :] = 100.0
     rows, _ = engine_of(policy).sample(encode(SHARED * 20))
-    assert policy.action_space.contains(rows[0].numpy()) and int(rows.max()) < engine_of(policy).space.n_ids
+    assert policy.action_space.contains(rows[0].numpy())
+    assert int(rows.max()) < engine_of(policy).space.n_ids
 
 
 @pytest.mark.parametrize("stop", [["!"], ["ab", "e"], ["\n"]])
@@ -165,7 +168,9 @@ def test_finished_rows_are_run_no_more(llama: str) -> None:
     handle = policy.backbone.lm.register_forward_pre_hook(
         lambda _, __, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    prompts = [tokens for tokens, _ in engine._reader.read([bytes(r).rstrip(b"\xff") for r in encode(SHARED * 20).numpy()])]
+    prompts = [
+        tokens for tokens, _ in engine._reader.read([bytes(r).rstrip(b"\xff") for r in encode(SHARED * 20).numpy()])
+    ]
     answers = sampler(prompts, 30)
     handle.remove()
     steps = [size for size in sizes if size <= len(prompts)][-max(map(len, answers)) + 1 :]

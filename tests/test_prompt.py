@@ -67,7 +67,6 @@ def test_order_of_roles(roles: list[str]) -> None:
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-
         (("up", ""), "non-empty string without white space at its ends, got ''"),
         ((" up",), "white space at its ends, got ' up'"),
         (("up\n",), r"white space at its ends, got 'up\\n'"),

@@ -23,7 +23,8 @@ def test_round_trip(n_phrases: int) -> None:
     space = TokenSpace(10, 4, "one", n_phrases)
     for ids in ([], [0], [9, 0, 9, 1]):
         row = space.row(ids, 2)
-        assert row.dtype == np.int64 and space.contains(row)
+        assert row.dtype == np.int64
+        assert space.contains(row)
         assert space.split(row) == (ids, 2 if n_phrases else None)
         assert space.split(row.astype(np.int32)) == space.split(row)
     space.seed(0)
@@ -86,5 +87,5 @@ def test_loading(llama: str, tmp_path: Path) -> None:
     assert load_tokenizer(tokenizer) is tokenizer
     with pytest.raises(OSError, match="Give tokenizer= the hub id or local folder"):
         load_tokenizer(str(tmp_path / "nowhere"))
-    with pytest.raises(TypeError, match="tokenizer must be a hub id, .* got int"):
+    with pytest.raises(TypeError, match=r"tokenizer must be a hub id, .* got int"):
         load_tokenizer(3)

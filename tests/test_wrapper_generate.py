@@ -41,7 +41,8 @@ def test_text_and_rows_mean_the_same() -> None:
     assert reward == 1.0
     assert info["answer"] == "I go right."
     assert info["action_text"] == "right"
-    assert info["parse_error"] is False and info["action_clipped"] is False
+    assert info["parse_error"] is False
+    assert info["action_clipped"] is False
 
 
 def test_the_prompt_itself_is_never_read() -> None:
@@ -67,7 +68,8 @@ def test_parse_errors(options: dict[str, Any], taken: int | None, reward: float)
         for _ in range(10):
             _, given, _, _, info = env.step("I fly")
             assert given == reward
-            assert info["parse_error"] is True and info["answer"] == "I fly"
+            assert info["parse_error"] is True
+            assert info["answer"] == "I fly"
             assert info["action_text"] == ("left", "right")[env.unwrapped.taken[-1]]  # type: ignore[attr-defined]
         actions.append(list(env.unwrapped.taken))  # type: ignore[attr-defined]
     if taken is None:
@@ -82,9 +84,10 @@ def test_raising_leaves_the_env_where_it_is() -> None:
     env = writing(on_parse_error="raise")
     env.reset()
     before = env.prompt
-    with pytest.raises(ParseError, match="'I fly' .* legal are: left, right"):
+    with pytest.raises(ParseError, match=r"'I fly' .* legal are: left, right"):
         env.step("I fly")
-    assert env.prompt == before and env.unwrapped.taken == []  # type: ignore[attr-defined]
+    assert env.prompt == before
+    assert env.unwrapped.taken == []
     env.step("left")
 
 
@@ -109,7 +112,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 def test_an_index_is_no_answer(action: Any) -> None:
     env = writing()
     env.reset()
-    with pytest.raises(TypeError, match='text or a row of 32 token ids, .* action_mode="score" takes an index'):
+    with pytest.raises(TypeError, match=r'text or a row of 32 token ids, .* action_mode="score" takes an index'):
         env.step(action)
 
 
