@@ -1,6 +1,7 @@
 """Learn when to stick and when to hit from sentences: PPO of Stable-Baselines3 with a small language model.
 
     python examples/blackjack.py
+    python examples/blackjack.py --generate   # the model writes its answers in free text
 
 Plays blackjack at random, with the untrained model and with the trained one, and prints what each wins per round and
 the table of decisions that was learnt. The checkpoint lands in runs/blackjack. Ctrl-C ends the training early.
@@ -39,26 +40,34 @@ def main(argv=None):
     args = parse_arguments(argv)
     args.output.mkdir(parents=True, exist_ok=True)
 
-    train_env = SETTINGS.make_env(args.seed)
-    eval_env = SETTINGS.make_env(args.seed + 1000, n_envs=50, training=False)
-    arguments = SETTINGS.ppo
+    settings, writing = SETTINGS, {}
+    if args.generate:
+        settings = SETTINGS.for_free_text()
+        writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
+    arguments = settings.ppo
     arguments["policy_kwargs"]["model"] = args.model
     try:
+        train_env = settings.make_env(args.seed, **writing)
+        eval_env = settings.make_env(args.seed + 1000, n_envs=50, training=False, **writing)
+        random_env = settings.make_env(args.seed + 1000, n_envs=50, training=False)
         model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
-    def evaluate(policy):
-        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+    def evaluate(policy, env=eval_env):
+        returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+    random_env.action_space.seed(args.seed)
+    scores = {
+        "random": evaluate(RandomPlay(random_env.action_space), random_env),
+        "before training": evaluate(model),
+    }
 
     print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, *SETTINGS.callbacks()])
+        model.learn(args.steps, callback=[bar, *settings.callbacks()])
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
@@ -66,7 +75,7 @@ def main(argv=None):
 
     model.save(args.output / "model")
     scores["after training"] = evaluate(model)
-    show_decisions(model)
+    show_decisions(model, writing)
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is about -0.05: the house wins)")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
@@ -74,16 +83,20 @@ def main(argv=None):
     print(f"checkpoint  {args.output / 'model.zip'}")
 
 
-def show_decisions(model):
+def show_decisions(model, writing):
     """Print what the model does with each total, without an ace that counts 11, against each card of the dealer."""
-    env = TextObservationWrapper(gym.make(ENV_ID))
+    env = TextObservationWrapper(gym.make(ENV_ID), **writing)
+    env.reset(seed=0)
     totals, cards = range(20, 10, -1), range(1, 11)
     rows = np.stack([env.encode((total, card, 0)) for total in totals for card in cards])
     actions, _ = model.predict(rows, deterministic=True)
-    letters = np.array(["S", "H"])[actions].reshape(len(totals), len(cards))
+    answers = [env.read_answer(action) for action in actions]
+    letters = np.array(["?" if answer.parse_error else "SH"[answer.action] for answer in answers])
     print("\nWhat the trained model does (S: stick, H: hit), with no usable ace.")
+    if writing:
+        print(f"It says, for example: {answers[0].text!r}")
     print("dealer shows   " + "  ".join(f"{'A' if card == 1 else card:>2}" for card in cards))
-    for total, line in zip(totals, letters, strict=True):
+    for total, line in zip(totals, letters.reshape(len(totals), len(cards)), strict=True):
         print(f"your total {total}   " + "   ".join(line))
 
 
@@ -93,6 +106,14 @@ def parse_arguments(argv):
     )
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--generate",
+        nargs="?",
+        type=int,
+        const=16,
+        metavar="N",
+        help="let the model write its answers, of up to N tokens (16 unless said), instead of choosing among phrases",
+    )
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=1000, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")

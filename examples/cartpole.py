@@ -1,6 +1,7 @@
 """Learn to balance a pole from sentences: PPO of Stable-Baselines3, with a small language model as the policy.
 
     python examples/cartpole.py
+    python examples/cartpole.py --generate   # the model writes its answers in free text; slower
 
 Plays CartPole at random, with the untrained model and with the trained one, prints the three returns, draws the
 learning curve and shows one episode in words. Everything lands in runs/cartpole. Ctrl-C ends the training early.
@@ -66,12 +67,17 @@ def main(argv=None):
     args = parse_arguments(argv)
     args.output.mkdir(parents=True, exist_ok=True)
 
-    # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
-    train_env = SETTINGS.make_env(args.seed)
-    eval_env = SETTINGS.make_env(args.seed + 1000, n_envs=10, training=False)
-    arguments = SETTINGS.ppo
+    settings, writing = SETTINGS, {}
+    if args.generate:
+        settings = SETTINGS.for_free_text()
+        writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
+    arguments = settings.ppo
     arguments["policy_kwargs"]["model"] = args.model
     try:
+        # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
+        train_env = settings.make_env(args.seed, **writing)
+        eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False, **writing)
+        random_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
         model = PPO(
             LMActorCriticPolicy,
             train_env,
@@ -83,18 +89,21 @@ def main(argv=None):
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
-    def evaluate(policy):
-        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+    def evaluate(policy, env=eval_env):
+        returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+    random_env.action_space.seed(args.seed)
+    scores = {
+        "random": evaluate(RandomPlay(random_env.action_space), random_env),
+        "before training": evaluate(model),
+    }
 
     # Train.
     print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, curve = time.perf_counter(), ProgressBarCallback(), LearningCurve(evaluate, every=args.steps // 10)
     try:
-        model.learn(args.steps, callback=[bar, curve, WatchLearning(), *SETTINGS.callbacks()])
+        model.learn(args.steps, callback=[bar, curve, WatchLearning(), *settings.callbacks()])
         ending = ""
     except KeyboardInterrupt:
         bar.on_training_end()
@@ -110,7 +119,7 @@ def main(argv=None):
         (model.num_timesteps, scores["after training"][0]),
     ]
     draw_learning_curve(args.output / "learning_curve.png", curve.episodes, evaluations, scores["random"][0])
-    show_episode(model, args.seed)
+    show_episode(model, args.seed, writing)
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is {BEST})")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
@@ -143,18 +152,16 @@ def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
     plt.close(figure)
 
 
-def show_episode(model, seed, first=8, last=3):
-    """Print one episode as the model reads it, with the probability it gives to each action."""
-    env = TextObservationWrapper(gym.make(ENV_ID))
+def show_episode(model, seed, writing, first=8, last=3):
+    """Print one episode as the model reads it, with the probability it gives to each action, or with its answers."""
+    env = TextObservationWrapper(gym.make(ENV_ID), **writing)
     observation, _ = env.reset(seed=seed)
     lines, done = [], False
     while not done:
-        with torch.no_grad():
-            tensor, _ = model.policy.obs_to_tensor(observation)
-            probabilities = model.policy.get_distribution(tensor).distribution.probs[0].tolist()
-        choices = " | ".join(f"{a} {p:.2f}" for a, p in zip(env.prompt.actions, probabilities, strict=True))
         action, _ = model.predict(observation, deterministic=True)
-        lines.append(f"{env.prompt.messages[-1][1]}\n      {choices} -> {env.prompt.actions[action]}")
+        answer = env.read_answer(action)
+        said = repr(answer.text) if writing else probabilities(model, env, observation)
+        lines.append(f"{env.prompt.messages[-1][1]}\n      {said} -> {answer.phrase}")
         observation, _, terminated, truncated, _ = env.step(action)
         done = terminated or truncated
     print(f"\nOne episode of the trained model.\n{env.prompt.messages[0][1]}")
@@ -166,12 +173,28 @@ def show_episode(model, seed, first=8, last=3):
     print("      " + ("The pole fell." if terminated else "The pole still stands: the time is up."))
 
 
+def probabilities(model, env, observation):
+    """How likely the model is to take each action, in words."""
+    with torch.no_grad():
+        tensor, _ = model.policy.obs_to_tensor(observation)
+        shares = model.policy.get_distribution(tensor).distribution.probs[0].tolist()
+    return " | ".join(f"{a} {p:.2f}" for a, p in zip(env.prompt.actions, shares, strict=True))
+
+
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--generate",
+        nargs="?",
+        type=int,
+        const=16,
+        metavar="N",
+        help="let the model write its answers, of up to N tokens (16 unless said), instead of choosing among phrases",
+    )
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0)

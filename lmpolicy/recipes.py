@@ -112,9 +112,7 @@ class Hyperparameters:
         Without an entropy bonus, which free text satisfies with longer and longer answers; and slower, since one answer
         is several decisions.
         """
-        return replace(
-            self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), n_steps=max(self.n_steps, 128), target_kl=0.05
-        )
+        return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
 
     def make_env(
         self,

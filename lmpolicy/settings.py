@@ -89,8 +89,8 @@ def refuse_unknown(unknown: Mapping[str, Any]) -> None:
     if warping:
         raise TypeError(
             f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from "
-            "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another one makes "
-            "every ratio wrong. Use temperature, which is part of both (the model's own generation_config is not used)"
+            "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another one "
+            "makes every ratio wrong. Use temperature, which is part of both (a model's own generation_config is not used)"
         )
     if unknown:
         raise TypeError(

@@ -315,8 +315,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     def _count_truncation(self) -> None:
         self._truncated_prompts += 1
         if self._truncated_prompts == 1:
+            room = self._composer.space.max_bytes
             warnings.warn(
-                f"a prompt did not fit into max_prompt_bytes={self._composer.space.max_bytes} and was shortened (oldest "
+                f"a prompt did not fit into max_prompt_bytes={room} and was shortened (oldest "
                 'history first, then the observation); counted in info["prompt_truncated"], not warned of again',
                 stacklevel=2,
             )

@@ -13,6 +13,7 @@ from stable_baselines3 import PPO
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs")
+WRITING = ("blackjack", "cartpole")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
 
@@ -107,6 +108,20 @@ def test_cartpole_draws_the_curve_and_tells_an_episode(
         assert float(left) + float(right) == pytest.approx(1, abs=0.011)
         if left != right:
             assert taken == ("left" if float(left) > float(right) else "right")
+
+
+@pytest.mark.parametrize("example", WRITING, indirect=True)
+def test_answers_in_free_text(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--generate", "4", "--steps", "64", "--episodes", "10", "--device", "cpu", "--output", str(tmp_path)]
+    example.main(arguments)
+    printed = capsys.readouterr().out
+    assert list(scores(printed)) == ["random", "before training", "after training"]
+    said = r"^It says, for example: '" if example.ENV_ID == "Blackjack-v1" else r"^      '.+' -> push (left|right)$"
+    assert re.search(said, printed, re.MULTILINE)
+    assert PPO.load(tmp_path / "model.zip", device="cpu").action_space.max_new_tokens == 4
+    with pytest.raises(SystemExit) as stop:
+        example.main(["--generate", "--model", str(tmp_path / "nonexistent"), "--output", str(tmp_path)])
+    assert "nonexistent" in str(stop.value)
 
 
 @pytest.mark.parametrize("example", NAMES, indirect=True)
