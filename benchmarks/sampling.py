@@ -81,9 +81,9 @@ def make_rows(policy, envs):
 def sampling_methods(policy, rows):
     """The ways to answer prompts, by name."""
     engine, lm = policy.engine, policy.backbone.lm
-    engine.ends, engine.stop = (), ()  # before the first call: the sampler is made of them
+    engine.units.ends, engine.stop = (), ()  # before the first call: the sampler is made of them
     engine.sample(rows[:1])
-    prompts = [tokens for tokens, _ in engine._reader.read([row_bytes(row) for row in rows.numpy()])]
+    prompts = engine.units.prompts([row_bytes(row) for row in rows.numpy()])
     width = max(map(len, prompts))
     ids = th.tensor([[0] * (width - len(p)) + p.tolist() for p in prompts])
     mask = th.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
@@ -126,7 +126,7 @@ def update_methods(policy, rows):
     engine, lm = policy.engine, policy.backbone.lm
     answers = np.random.default_rng(0).integers(2, engine.space.n_ids, (len(rows), NEW))
     actions = th.from_numpy(answers)
-    prompts = [tokens for tokens, _ in engine._reader.read([row_bytes(row) for row in rows.numpy()])]
+    prompts = engine.units.prompts([row_bytes(row) for row in rows.numpy()])
     shared = min(int((prompts[0][: len(p)] == p[: len(prompts[0])]).argmin()) for p in prompts[1:])
     width = max(map(len, prompts)) - shared + NEW - 1
     prefix = th.from_numpy(prompts[0][:shared])[None]
@@ -192,7 +192,7 @@ def run_memory(folder, output):
     policy = make_policy(folder, make_space(folder, tokens), "float32")
     rows = make_rows(policy, answers)
     engine, lm = policy.engine, policy.backbone.lm
-    engine.ends = ()
+    engine.units.ends = ()
     with th.no_grad():
         policy.predict_values(rows[:1])
     vocabulary = lm.get_output_embeddings().weight.shape[0]

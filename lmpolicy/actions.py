@@ -176,6 +176,48 @@ def enumerate_actions(
     return [np.array(combo, dtype=space.dtype).reshape(space.shape) for combo in itertools.product(*values)]
 
 
+def phrase_of(action: Any, legal: Mapping[str, Any]) -> str:
+    """The phrase that an action stands for.
+
+    :param action: index among the legal phrases, NumPy integer or 0-d array, or the phrase itself.
+    :param legal: the phrases, each with its env action.
+    :raises TypeError: if it is none of these.
+    :raises ValueError: if it is not legal; the message lists what is.
+    """
+    listing = ", ".join(f"{index} {phrase!r}" for index, phrase in enumerate(legal))
+    if isinstance(action, str):
+        if action not in legal:
+            raise ValueError(f"{action!r} is not a legal action now; legal are: {listing}")
+        return str(action)
+    # Lists are kept from NumPy, which has an error of its own for ragged ones.
+    array = np.asarray(None if isinstance(action, list | tuple) else action)
+    if array.shape != () or not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(
+            f"an action is an index (int) or a phrase (str), got {action!r} ({type(action).__name__}); "
+            f"legal are: {listing}"
+        )
+    if not 0 <= int(array) < len(legal):
+        raise ValueError(f"action index {int(array)} is not legal now; legal are: {listing}")
+    return tuple(legal)[int(array)]
+
+
+def space_width(n_actions: int | None, phrases: int) -> int:
+    """Width of the action space of an env with so many phrases.
+
+    :param n_actions: what was asked for; ``None``: as many as there are phrases.
+    :param phrases: largest number of phrases.
+    :raises ValueError: if that is fewer than there are phrases.
+    """
+    if n_actions is None:
+        return phrases
+    if isinstance(n_actions, bool) or not isinstance(n_actions, int | np.integer) or n_actions < phrases:
+        raise ValueError(
+            f"n_actions is the width of the action space, an integer no smaller than the number of phrases, which is "
+            f"{phrases} here; got {n_actions!r}: pass n_actions={phrases} or more, or leave it out"
+        )
+    return int(n_actions)
+
+
 def generic_phrase(space: spaces.Space, action: Any) -> str:
     """A phrase for an action of which only the space is known.
 

@@ -115,6 +115,24 @@ class Backbone(nn.Module):
             return self.value_head(states if self.value_gradient else states.detach(), shared, index, mask, last)
 
 
+class WeightVersion:
+    """Tells whether trainable weights were written, moved or replaced; torch counts writes in place.
+
+    :param backbone: its weights are listed once: walking the modules in every call would take long.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._parameters = list(backbone.parameters())
+        self._last: tuple[int, ...] = ()
+
+    def changed(self) -> bool:
+        """Whether they are other than at the last call."""
+        weights = [parameter for parameter in self._parameters if parameter.requires_grad]
+        version = (sum(w._version for w in weights), sum(w.data_ptr() for w in weights), len(weights))
+        changed, self._last = version != self._last, version
+        return changed
+
+
 class ValueHead(nn.Module):
     """State value from the hidden states of a prompt: attention pooling beside the last token, then an MLP.
 

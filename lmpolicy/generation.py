@@ -11,39 +11,20 @@ import torch as th
 from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 
-from lmpolicy.backbone import Backbone
-from lmpolicy.forward import Forward, Tokens
+from lmpolicy.backbone import Backbone, WeightVersion
+from lmpolicy.forward import Forward
 from lmpolicy.grouping import group_by_prefix
 from lmpolicy.head import TokenHead
 from lmpolicy.packing import Packed
-from lmpolicy.prompt import CUE, Prompt, closing
-from lmpolicy.reading import PromptReader
+from lmpolicy.prompt import CUE
 from lmpolicy.sampling import Sampler
 from lmpolicy.scoring import ILLEGAL, phrase_log_probs
 from lmpolicy.selfcheck import choose_forward
 from lmpolicy.text_space import check_dtype, row_bytes
 from lmpolicy.token_space import TokenSpace
-from lmpolicy.trie import Trie, build_trie
+from lmpolicy.units import Unit, UnitReader
 
 RATIO_LEVELS = ("mean", "sum")
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A prompt with an answer, as it is scored.
-
-    :param context: prompt, and of the answer what later tokens are predicted from; ``(L,)``.
-    :param prompt: tokens of the prompt.
-    :param free: tokens that were sampled, ``(n,)``; the j-th is predicted from position ``prompt - 1 + j``.
-    :param trie: phrases behind the context. Without any, one that costs nothing.
-    :param lengths: what each phrase's log-probability is divided by, ``(K,)``; K = 0 where there is none.
-    """
-
-    context: Tokens
-    prompt: int
-    free: Tokens
-    trie: Trie
-    lengths: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -109,17 +90,17 @@ class GenerationEngine:
     ) -> None:
         self.backbone, self.space = backbone, space
         self.ratio_level, self.temperature = ratio_level, temperature
-        self.score_normalization, self.micro_batch_size = score_normalization, micro_batch_size
+        self.micro_batch_size = micro_batch_size
         if stop is None:
             stop = () if backbone.renderer.has_template else ("\n",)
         self.stop = (*stop, CUE) if space.n_phrases else tuple(stop)
-        self.ends = _end_tokens(backbone)
+        self.units = UnitReader(backbone, space, score_normalization)
         self._totals = Totals()
-        self._reader = PromptReader(backbone, self._check)
         self._forward: Forward | None = None
         self._head: TokenHead | None = None
         self._sampler: Sampler | None = None
         self._device = ""
+        self.watch_weights()
 
     def sample(self, observations: th.Tensor, greedy: bool = False) -> tuple[th.Tensor, Scored]:
         """Answer prompts; the phrases that close the answers are chosen, too.
@@ -130,7 +111,7 @@ class GenerationEngine:
         """
         self._prepare()
         assert self._sampler is not None
-        prompts = [tokens for tokens, _ in self._reader.read(_keys(observations))]
+        prompts = self.units.prompts(_keys(observations))
         answers = self._sampler(prompts, self.space.max_new_tokens, greedy)
         rows = np.stack([self.space.row(answer, 0) for answer in answers])
         scored = self.score(observations, rows)
@@ -155,7 +136,7 @@ class GenerationEngine:
         answers = [tuple(self.space.split(row)[0]) for row in rows]
         pairs = list(zip(keys, answers, strict=True))
         distinct = list(dict.fromkeys(pairs))
-        units = [self._unit(key, answer) for key, answer in distinct]
+        units = [self.units.unit(key, answer) for key, answer in distinct]
         found = self._run(units, self._score_chunk)
         order = {pair: number for number, pair in enumerate(distinct)}
         index = th.tensor([order[pair] for pair in pairs], device=found[0].device)
@@ -184,7 +165,7 @@ class GenerationEngine:
         self._prepare()
         keys = _keys(observations)
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        units = [self._unit(key, ()) for key in distinct]
+        units = [self.units.unit(key, ()) for key in distinct]
         return self._run(units, self._value_chunk)[0][th.tensor([distinct[key] for key in keys])]
 
     def pop_totals(self) -> Totals:
@@ -197,10 +178,11 @@ class GenerationEngine:
 
         :param keys: prompts as :func:`lmpolicy.text_space.row_bytes` returns them.
         """
-        return [len(tokens) for tokens, _ in self._reader.read(keys)]
+        return [len(tokens) for tokens in self.units.prompts(keys)]
 
     def watch_weights(self) -> None:
-        """Weights were loaded: nothing that was computed with others is kept."""
+        """List the weights whose changes are watched; called again after loading."""
+        self._weights = WeightVersion(self.backbone)
         self.forget()
 
     def forget(self) -> None:
@@ -209,8 +191,13 @@ class GenerationEngine:
             self._forward.forget()
 
     def _prepare(self) -> None:
-        """Choose how the model runs: at the first call, not before, since SB3 moves policies to their device."""
+        """Forget what is out of date, and choose how the model runs.
+
+        At the first call, not before, since SB3 moves policies to their device.
+        """
         device = next(self.backbone.parameters()).device.type
+        if self._weights.changed():
+            self.forget()
         if self._forward is not None and device == self._device:
             return
         self.backbone.settle_dtype()
@@ -218,53 +205,8 @@ class GenerationEngine:
         self._forward, self._device = choose_forward(lm, self.backbone.name), device
         self._head = TokenHead(lm, self.space.n_ids)
         self._sampler = Sampler(
-            *(lm, self._forward, self.space.n_ids, self.ends, self.stop, tokenizer.decode, self.temperature)
+            *(lm, self._forward, self.space.n_ids, self.units.ends, self.stop, tokenizer.decode, self.temperature)
         )
-
-    def _check(self, prompt: Prompt, tokens: list[int]) -> tuple[Tokens, tuple[str, ...]]:
-        """Tokens and phrases of a prompt that there is room for an answer to."""
-        if self.space.n_phrases and not 0 < len(prompt.actions) <= self.space.n_phrases:
-            raise ValueError(
-                f"a prompt with {len(prompt.actions)} phrases for a space of up to {self.space.n_phrases}: this "
-                "observation comes from another env than the policy was made for"
-            )
-        length, context = len(tokens) + self.space.max_new_tokens, self.backbone.context_length
-        if self.space.n_phrases:
-            length += len(self._text_ids(f"\n{CUE} ")) + max(len(self._text_ids(phrase)) for phrase in prompt.actions)
-        if context is not None and length > context:
-            raise ValueError(
-                f"prompt and answer take up to {length} tokens, but {self.backbone.name} reads at most {context}: pass "
-                "the wrapper a smaller max_prompt_bytes, history or max_new_tokens, or choose a model with a longer "
-                "context"
-            )
-        return np.array(tokens, dtype=np.int64), prompt.actions
-
-    def _unit(self, key: bytes, answer: tuple[int, ...]) -> Unit:
-        """A prompt with an answer; without one, the prompt alone."""
-        prompt, actions = self._reader.read([key])[0]
-        free = np.array(answer, dtype=np.int64)
-        if not self.space.n_phrases or not answer:
-            return Unit(
-                np.concatenate([prompt, free[:-1]]), len(prompt), free, build_trie(((0,),)), np.ones(0, dtype=np.int64)
-            )
-        kept = answer[:-1] if answer[-1] in self.ends else answer  # the phrase stands within the model's turn
-        said = str(self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        bridge, phrases = self._closing(closing(said), actions)
-        context = np.concatenate([prompt, np.array([*kept, *bridge], dtype=np.int64)])
-        return Unit(context, len(prompt), free, build_trie(phrases), self._lengths(actions, phrases))
-
-    def _closing(self, text: str, actions: tuple[str, ...]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
-        """Token ids of what leads to the phrases, and of each phrase as it follows."""
-        bridge = self._text_ids(text) if text else []
-        phrases = []
-        for action in actions:
-            whole = self._text_ids(f"{text} {action}") if text else []
-            behind = whole[len(bridge) :] if text and whole[: len(bridge)] == bridge else []
-            phrases.append(tuple(behind or self._text_ids(" " + action)))
-        return bridge, tuple(phrases)
-
-    def _text_ids(self, text: str) -> list[int]:
-        return self.backbone.renderer.text_ids(text)
 
     def _run(self, units: list[Unit], score: Any) -> tuple[th.Tensor, ...]:
         """Score units in micro-batches, checkpointed where there is a gradient."""
@@ -329,13 +271,6 @@ class GenerationEngine:
         last = positions[th.arange(len(units), device=states.device), lengths - 1]
         return self.backbone.values(states, shared, index, mask, last)
 
-    def _lengths(self, actions: tuple[str, ...], phrases: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-        """What each phrase's log-probability is divided by."""
-        if self.score_normalization == "sum":
-            return np.ones(len(phrases), dtype=np.int64)
-        parts = phrases if self.score_normalization == "token" else [action.split() for action in actions]
-        return np.array([len(part) for part in parts])
-
 
 def _keys(observations: th.Tensor) -> list[bytes]:
     check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
@@ -354,12 +289,3 @@ def _in_order(found: Sequence[tuple[th.Tensor, ...]], order: Iterable[int]) -> t
         return found[0]
     places = th.tensor(np.argsort(np.array(list(order))), device=found[0][0].device)
     return tuple(th.cat(parts)[places] for parts in zip(*found, strict=True))
-
-
-def _end_tokens(backbone: Backbone) -> tuple[int, ...]:
-    """Ids that end a turn: the tokenizer's, and those that the model's generation config names."""
-    config = getattr(backbone.lm, "generation_config", None)
-    named = getattr(config, "eos_token_id", None)
-    listed = named if isinstance(named, list | tuple) else [named]
-    ids = {backbone.tokenizer.eos_token_id, *listed} - {None}
-    return tuple(sorted(int(one) for one in ids if one is not None))

@@ -8,7 +8,7 @@ import numpy as np
 import torch as th
 from torch.utils.checkpoint import checkpoint
 
-from lmpolicy.backbone import Backbone
+from lmpolicy.backbone import Backbone, WeightVersion
 from lmpolicy.forward import Forward
 from lmpolicy.grouping import group_by_prefix
 from lmpolicy.packing import Packed
@@ -58,7 +58,6 @@ class ScoringEngine:
         self._forward: Forward | None = None  # chosen at the first call: not before, SB3 moves policies to their device
         self._device = ""
         self._memory: dict[bytes, tuple[th.Tensor, th.Tensor]] = {}
-        self._memory_version: tuple[int, ...] = ()
         self.watch_weights()
 
     def __call__(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
@@ -93,7 +92,7 @@ class ScoringEngine:
 
         Called again after loading, which may have put other tensors in their place.
         """
-        self._parameters = list(self.backbone.parameters())
+        self._weights = WeightVersion(self.backbone)
         self.forget()
 
     def forget(self) -> None:
@@ -104,21 +103,14 @@ class ScoringEngine:
 
     def _recall(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values without gradient; what was answered since the weights last changed is not run again."""
-        version = self._weights_version()
-        if version != self._memory_version or len(self._memory) > MEMORY_SIZE:
+        if self._weights.changed() or len(self._memory) > MEMORY_SIZE:
             self.forget()
-            self._memory_version = version
         unknown = [key for key in keys if key not in self._memory]
         for numbers in self._chunks(unknown):
             chunk = [unknown[number] for number in numbers]
             self._memory.update(zip(chunk, zip(*self._score(chunk), strict=True), strict=True))
         found = [self._memory[key] for key in keys]
         return th.stack([score for score, _ in found]), th.stack([value for _, value in found])
-
-    def _weights_version(self) -> tuple[int, ...]:
-        """Changes whenever a trainable weight is written, moved or replaced (torch counts writes in place)."""
-        weights = [parameter for parameter in self._parameters if parameter.requires_grad]
-        return (sum(w._version for w in weights), sum(w.data_ptr() for w in weights), len(weights))
 
     def _score_chunks(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values with gradient, in checkpointed chunks whose activations exist one chunk at a time."""

@@ -90,7 +90,7 @@ def refuse_unknown(unknown: Mapping[str, Any]) -> None:
         raise TypeError(
             f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from "
             "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another one "
-            "makes every ratio wrong. Use temperature, which is part of both (a model's own generation_config is not used)"
+            "makes every ratio wrong. Use temperature, which is part of both (no generation_config is used)"
         )
     if unknown:
         raise TypeError(

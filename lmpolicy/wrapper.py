@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.actions import ActionPhrases
+from lmpolicy.actions import ActionPhrases, phrase_of, space_width
 from lmpolicy.answers import Answer, Answers
 from lmpolicy.composing import CUT_MARK, Composer, expressible
 from lmpolicy.envs import task_for
@@ -157,9 +157,10 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         instruction, cue = "", CUE
         if action_mode == "score":
             assert self._phrases is not None
-            self.action_space: spaces.Space = spaces.Discrete(_width(n_actions, self._phrases.width))
+            self.action_space: spaces.Space = spaces.Discrete(space_width(n_actions, self._phrases.width))
         else:
-            width = _width(n_actions, self._phrases.width) if close_with_phrase and self._phrases is not None else 0
+            closing = self._phrases if close_with_phrase else None
+            width = 0 if closing is None else space_width(n_actions, closing.width)
             self._answers = Answers(
                 *(self.task, env.action_space, tokenizer, max_new_tokens, on_parse_error, parse_error_reward),
                 *(fallback_action, width),
@@ -264,7 +265,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
         if self._answers is not None:
             return self._answers.read(action, self._legal, self._parse_errors)
-        phrase = self._phrase(action)
+        phrase = phrase_of(action, self._legal)
         return Answer(phrase, self._legal[phrase], phrase)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
@@ -322,26 +323,6 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 stacklevel=2,
             )
 
-    def _phrase(self, action: Any) -> str:
-        """The phrase that an action stands for."""
-        if isinstance(action, str):
-            if action not in self._legal:
-                raise ValueError(f"{action!r} is not a legal action now; legal are: {self._listing()}")
-            return str(action)
-        # Lists are kept from NumPy, which has an error of its own for ragged ones.
-        array = np.asarray(None if isinstance(action, list | tuple) else action)
-        if array.shape != () or not np.issubdtype(array.dtype, np.integer):
-            raise TypeError(
-                f"an action is an index (int) or a phrase (str), got {action!r} ({type(action).__name__}); "
-                f"legal are: {self._listing()}"
-            )
-        if not 0 <= int(array) < len(self._legal):
-            raise ValueError(f"action index {int(array)} is not legal now; legal are: {self._listing()}")
-        return tuple(self._legal)[int(array)]
-
-    def _listing(self) -> str:
-        return ", ".join(f"{index} {phrase!r}" for index, phrase in enumerate(self._legal))
-
 
 def _check_env(env: Any) -> None:
     if not isinstance(env, gym.Env):
@@ -356,18 +337,6 @@ def _check_env(env: Any) -> None:
         if isinstance(layer, TextObservationWrapper):
             raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
         layer = layer.env
-
-
-def _width(n_actions: int | None, phrases: int) -> int:
-    """Width of the action space of an env with so many phrases."""
-    if n_actions is None:
-        return phrases
-    if isinstance(n_actions, bool) or not isinstance(n_actions, int | np.integer) or n_actions < phrases:
-        raise ValueError(
-            f"n_actions is the width of the action space, an integer no smaller than the number of phrases, which is "
-            f"{phrases} here; got {n_actions!r}: pass n_actions={phrases} or more, or leave it out"
-        )
-    return int(n_actions)
 
 
 def _own_task(task: TextTask | type[TextTask] | None, env: gym.Env) -> TextTask:

@@ -36,7 +36,7 @@ def engine_of(policy: LMActorCriticPolicy) -> GenerationEngine:
 def some_answers(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], seed: int = 0) -> np.ndarray:
     """Rows of random tokens and phrases, short and long, one that the model ended and the same answer twice."""
     space, rng, rows = engine_of(policy).space, np.random.default_rng(seed), []
-    ends = engine_of(policy).ends
+    ends = engine_of(policy).units.ends
     for number, prompt in enumerate(prompts):
         ids = rng.integers(0, space.n_ids, size=1 + number % space.max_new_tokens).tolist()
         if number == 1 and ends:
@@ -63,7 +63,7 @@ def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -
     (context,) = backbone.renderer.prompt_ids([prompt])
     log_probs, entropies = naive_tokens(policy, context, ids)
     if number is not None:
-        kept = ids[:-1] if ids[-1] in engine.ends else ids
+        kept = ids[:-1] if ids[-1] in engine.units.ends else ids
         text = closing(backbone.tokenizer.decode(kept, skip_special_tokens=True))
         temperature, engine.temperature = engine.temperature, 1.0
         lead = backbone.renderer.text_ids(text) if text else []
@@ -71,7 +71,7 @@ def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -
         for action in prompt.actions:
             phrase = backbone.renderer.text_ids(" " + action)
             score = naive_tokens(policy, context + kept + lead, phrase)[0].sum()
-            length = {"sum": 1, "token": len(phrase), "word": len(action.split())}[engine.score_normalization]
+            length = {"sum": 1, "token": len(phrase), "word": len(action.split())}[engine.units.score_normalization]
             scores.append(score / length / temperature)
         engine.temperature = temperature
         choice = th.stack(scores).log_softmax(-1)
@@ -114,6 +114,6 @@ def naive_greedy(policy: LMActorCriticPolicy, prompt: Prompt) -> list[int]:
         logits = policy.backbone.lm(input_ids=th.tensor([context + answer]), use_cache=False).logits[0, -1]
         answer.append(int(logits[: engine.space.n_ids].argmax()))
         text = policy.backbone.tokenizer.decode(answer)
-        if answer[-1] in engine.ends or any(stop in text for stop in engine.stop):
+        if answer[-1] in engine.units.ends or any(stop in text for stop in engine.stop):
             break
     return answer

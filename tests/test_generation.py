@@ -11,6 +11,7 @@ import torch as th
 from answer_tools import (
     assert_answers_as_naive,
     engine_of,
+    naive_answer,
     naive_greedy,
     naive_tokens,
     some_answers,
@@ -112,7 +113,7 @@ def test_samples_are_from_the_distribution_that_is_scored(llama: str, temperatur
     found = np.bincount(rows[:, 0], minlength=len(share)) / n
     assert (np.abs(found - share) <= 5 * np.sqrt(share * (1 - share) / n) + 1e-4).all()
     assert (found > 0).sum() > 60  # far more than a top-k of 50 would leave
-    first = int(rows[:, 0][~np.isin(rows[:, 0], engine.ends)][0])
+    first = int(rows[:, 0][~np.isin(rows[:, 0], engine.units.ends)][0])
     behind = rows[rows[:, 0] == first, 1]
     with th.no_grad():
         likely = naive_tokens(policy, context, [first, int(np.bincount(behind).argmax())])[0][1].exp()
@@ -141,7 +142,7 @@ def test_a_stop_text_ends_an_answer_and_is_its_end(llama: str, stop: list[str]) 
         before = policy.backbone.tokenizer.decode(ids[:-1])
         text = policy.backbone.tokenizer.decode(ids)
         assert not any(one in before for one in stop)
-        assert len(ids) == 40 or ids[-1] in engine.ends or any(one in text for one in stop)
+        assert len(ids) == 40 or ids[-1] in engine.units.ends or any(one in text for one in stop)
         stopped += any(one in text for one in stop)
     assert stopped > 0
 
@@ -149,7 +150,7 @@ def test_a_stop_text_ends_an_answer_and_is_its_end(llama: str, stop: list[str]) 
 def test_the_end_of_a_turn_ends_an_answer(llama: str) -> None:
     policy = writing_policy(llama, max_new_tokens=40, temperature=5.0)
     engine = engine_of(policy)
-    (end,) = engine.ends
+    (end,) = engine.units.ends
     lengths = set()
     for row in engine.sample(encode(SHARED * 40))[0].numpy():
         ids, _ = engine.space.split(row)
@@ -168,13 +169,26 @@ def test_finished_rows_are_run_no_more(llama: str) -> None:
     handle = policy.backbone.lm.register_forward_pre_hook(
         lambda _, __, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    prompts = [
-        tokens for tokens, _ in engine._reader.read([bytes(r).rstrip(b"\xff") for r in encode(SHARED * 20).numpy()])
-    ]
+    prompts = engine.units.prompts([row.tobytes().rstrip(b"\xff") for row in encode(SHARED * 20).numpy()])
     answers = sampler(prompts, 30)
     handle.remove()
     steps = [size for size in sizes if size <= len(prompts)][-max(map(len, answers)) + 1 :]
     assert steps == [sum(len(answer) > length for answer in answers) for length in range(1, max(map(len, answers)))]
+
+
+def test_weights_that_change_between_two_calls(llama: str) -> None:
+    """The shared prefix is remembered, but not beyond the weights that it was run with."""
+    policy = writing_policy(llama)
+    rows = some_answers(policy, SHARED)
+    for std in (0.0, 0.5, 0.1):
+        with th.no_grad():
+            for name, parameter in policy.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=std)
+            engine_of(policy).sample(encode(SHARED))
+            _, log_prob, _ = policy.evaluate_actions(encode(SHARED), th.from_numpy(rows))
+            wanted = [naive_answer(policy, prompt, row)[0] for prompt, row in zip(SHARED, rows, strict=True)]
+        th.testing.assert_close(log_prob, th.stack(wanted), rtol=1e-5, atol=1e-5)
 
 
 def test_a_prompt_too_long_for_its_answer(llama: str) -> None:

@@ -151,7 +151,7 @@ def test_the_models_own_generation_config_is_not_used(llama: str, tmp_path: Path
     env = corridor(str(tmp_path))
     observation, _ = env.reset(seed=0)
     engine: Any = ppo(str(tmp_path), env).policy.engine
-    assert {5, 7} < set(engine.ends)
+    assert {5, 7} < set(engine.units.ends)
     rows = engine.sample(th.from_numpy(np.stack([observation] * 50)))[0]
     assert len({row.numpy().tobytes() for row in rows}) > 10
 
