@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from lmpolicy.actions import is_action
 from lmpolicy.describe import describe_space
-from lmpolicy.parse import Extracted, ParseError, extract_action
+from lmpolicy.parse import Extracted, ParseError
 from lmpolicy.prompt import closing
 from lmpolicy.task import TextTask
 from lmpolicy.token_space import TokenSpace, load_tokenizer, tokenizer_fingerprint
@@ -39,7 +39,7 @@ class Answer:
 class Answers:
     """Reads answers for one env.
 
-    :param task: a bound task; its ``extract_action`` is used where it has one of its own.
+    :param task: a bound task; its ``extract_action`` reads the answers.
     :param space: the env's own action space.
     :param tokenizer: of the model that answers: hub id, local folder, Transformers tokenizer, or ``None``: that of the
         bundled LM.
@@ -74,7 +74,7 @@ class Answers:
         self.space = TokenSpace(
             len(self.tokenizer), max_new_tokens, tokenizer_fingerprint(self.tokenizer), n_phrases=n_phrases
         )
-        self._own_parser = type(task).extract_action is not TextTask.extract_action
+        task.action_space = space
 
     def check_fallback(self, legal: Mapping[str, Any]) -> None:
         """Find out before the first parse error whether there is an action for it.
@@ -140,9 +140,10 @@ class Answers:
         return Answer(text, found.action, found.phrase, clipped=found.clipped)
 
     def _extract(self, text: str, legal: Mapping[str, Any]) -> Extracted:
-        if not self._own_parser:
-            return extract_action(text, self.env_space, legal)
+        self.task.legal_actions = legal
         action = self.task.extract_action(text)
+        if isinstance(action, Extracted):
+            return action
         if action is None:
             raise ParseError(f"{type(self.task).__name__}.extract_action found no action in {text[-80:]!r}")
         return self._check(action, legal)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
 
 from lmpolicy.describe import DEFAULT_MAX_NUMBERS, check_max_numbers, describe_space, describe_value
+from lmpolicy.parse import extract_action
 
 ActionTexts = Sequence[str] | Mapping[str, Any]
 """Phrases in the order of the env's own actions, or a mapping from phrase to env action."""
@@ -52,6 +54,12 @@ class TextTask:
     """With ``action_mode="generate"`` and a model without chat template: what the prompt ends with. ``None``:
     ``Action:``, or ``Thought:`` where answers close with a phrase."""
 
+    action_space: gym.Space
+    """The env's own action space; set by the wrapper for :meth:`extract_action`."""
+
+    legal_actions: Mapping[str, Any] = MappingProxyType({})
+    """The phrases that are legal now, each with its env action; set by the wrapper before :meth:`extract_action`."""
+
     max_numbers: int = DEFAULT_MAX_NUMBERS
     """Largest count of numbers that the generic :meth:`format_observation` writes out."""
 
@@ -76,11 +84,13 @@ class TextTask:
     def extract_action(self, response: str) -> Any:
         """Read an answer, with ``action_mode="generate"``; override where the answer has a form of its own.
 
+        By default, :func:`lmpolicy.parse.extract_action` for :attr:`action_space` and :attr:`legal_actions`.
+
         :param response: what the model wrote, without its prompt.
-        :return: a legal phrase, or one of the env's own actions; ``None`` where there is none.
+        :return: a legal phrase, one of the env's own actions, or what the default returns; ``None`` if there is none.
         :raises lmpolicy.parse.ParseError: like ``None``; any other error goes through.
         """
-        raise NotImplementedError("not overridden: answers are read by lmpolicy.parse.extract_action")
+        return extract_action(response, self.action_space, self.legal_actions)
 
 
 class GenericTask(TextTask):
