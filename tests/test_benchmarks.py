@@ -122,3 +122,35 @@ def test_learn_profile(tmp_path: Path) -> None:
     assert 0.99 < sum(share for part, share in shares.items() if part != "outside") < 1.01
     inside = sum(shares[part] for part in ("LM forward", "LM head", "LM backward", "optimizer"))
     assert abs(shares["outside"] + inside - 1) < 0.01
+
+
+def test_sampling(tmp_path: Path) -> None:
+    run("sampling.py", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1", "--no-memory", folder=tmp_path)
+    rows = table(tmp_path / "sampling.csv")
+    methods = {(row["work"], row["envs"], row["method"], row["compared_with"]) for row in rows}
+    both = {("sampling", "2", one, other) for one in ("policy", "sampler") for other in ("generate", "one at a time")}
+    assert both | {("update", "8", "evaluate_actions", "floor"), ("sampling", "1", "policy", "one at a time")} < methods
+    for row in rows:
+        assert all(0 < float(row[name]) < math.inf for name in ("median_s", "tokens_per_s", "times_faster"))
+        assert row["method"] != row["compared_with"] or float(row["times_faster"]) == 1
+
+
+def test_memory_of_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import sampling
+
+    sampling.run_memory(None, tmp_path, answers=4, tokens=8, rows=3)
+    layer, update = table(tmp_path / "sampling_memory.csv")
+    assert float(layer["peak_mib"]) < 0.5 * float(layer["all_logits_peak_mib"])
+    assert float(update["peak_mib"]) <= float(update["all_logits_peak_mib"])
+    assert "in chunks" in capsys.readouterr().out
+
+
+def test_free_text(tmp_path: Path) -> None:
+    run("free_text.py", "--tasks", "bandit", "--seeds", "0", "--steps", "64", folder=tmp_path)
+    before, after = table(tmp_path / "free_text.csv")
+    assert (before["env_steps"], after["env_steps"]) == ("0", "1024")
+    assert before["training_parse_error_rate"] == ""
+    for row in (before, after):
+        assert -1 <= float(row["mean_return"]) <= 1
+        assert 0 <= float(row["parse_error_rate"]) <= 1
