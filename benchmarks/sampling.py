@@ -17,7 +17,8 @@ output layer on as many tokens, forward and backward (floor). Memory, 32 answers
 layer alone and for an update of a model with two layers (more layers add the same to both).
 
 Weights are random but for the bundled LM, which changes nothing about time or memory; no token ends an answer. Methods
-take turns; ratios are medians of the ratios within the repetitions; a call of more than 15 seconds is timed once. Writes sampling.csv and sampling_memory.csv.
+take turns; ratios are medians of the ratios within the repetitions. A call of more than 15 seconds is
+timed once. Writes sampling.csv and sampling_memory.csv.
 """
 
 import argparse
@@ -182,15 +183,9 @@ def run_model(name, folder, args, write):
                 if GENERATE in seconds:
                     pairs.append((GENERATE, ratio(seconds, GENERATE, method)))
                 for other, times in pairs:
-                    if method != other and method in (ONCE = 15.0
-"""Seconds: a call that takes longer is not repeated."""
-
-POLICY, SAMPLER):
+                    if method != other and method in (POLICY, SAMPLER):
                         write(name, dtype, "sampling", envs, method, taken, envs * NEW, envs, times, other)
-                if method not in (ONCE = 15.0
-"""Seconds: a call that takes longer is not repeated."""
-
-POLICY, SAMPLER):
+                if method not in (POLICY, SAMPLER):
                     write(name, dtype, "sampling", envs, method, taken, envs * NEW, envs, 1.0, method)
         seconds = compare(update_methods(policy, make_rows(policy, 8)), args.repetitions)
         for method, taken in seconds.items():
