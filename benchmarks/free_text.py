@@ -11,6 +11,7 @@ be read is counted there, and among the answers sampled in training since the la
 import argparse
 import csv
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -62,9 +63,10 @@ class Feeding(TextTask):
 
 
 gym.register("Bandit-v0", entry_point=Bandit)
+FROZEN_LAKE = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
 TASKS = {
-    "frozenlake": lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False).for_free_text(),
-    "bandit": Hyperparameters("Bandit-v0", total_timesteps=20_000, task=Feeding()).for_free_text(),
+    "frozenlake": replace(FROZEN_LAKE, n_steps=128).for_free_text(),
+    "bandit": Hyperparameters("Bandit-v0", total_timesteps=30_000, n_envs=16, task=Feeding()).for_free_text(),
 }
 
 
@@ -126,7 +128,9 @@ def run(task, seed, args, table):
         table.writerow((task, seed, steps, *numbers, EPISODES, args.threads, torch.__version__, processor()))
 
     env = settings.make_env(seed, action_mode="generate", max_new_tokens=8)
-    model = PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **settings.ppo)
+    arguments = settings.ppo
+    arguments["policy_kwargs"]["ratio_level"] = "sum"  # these answers are short
+    model = PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **arguments)
     steps = args.steps or settings.total_timesteps
     model.learn(steps, callback=[Evaluate(settings, seed, write), *settings.callbacks()])
 

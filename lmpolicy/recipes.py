@@ -180,7 +180,7 @@ TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4
 SETTINGS = (
     Hyperparameters(
         "CartPole-v1",
-        total_timesteps=30_000,
+        total_timesteps=60_000,
         n_steps=64,
         n_epochs=10,
         gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
