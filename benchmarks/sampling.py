@@ -7,7 +7,8 @@ Sampling, 32 new tokens for each of 1, 8 and 32 envs, whose prompts have 150 tok
 
 * policy: ``policy(observations)`` as in a rollout: answers, their log-probabilities and the values; the shared prefix
   is remembered between steps.
-* sampler: the answers alone, the shared prefix run anew.
+* sampler: the answers alone, in the same way.
+* first sampler: the answers alone, with the shared prefix run anew, as in the first step after an update.
 * generate: ``model.generate`` of Transformers on the batch, padded on the left, sampling from the plain softmax.
 * one at a time: ``model.generate`` prompt by prompt, as LlamaGym does.
 
@@ -18,7 +19,7 @@ layer alone and for an update of a model with two layers (more layers add the sa
 
 Weights are random but for the bundled LM, which changes nothing about time or memory; no token ends an answer. Methods
 take turns; ratios are medians of the ratios within the repetitions. A call of more than 15 seconds is
-timed once. Writes sampling.csv and sampling_memory.csv.
+timed once, short ones up to five times as often. Writes sampling.csv and sampling_memory.csv.
 """
 
 import argparse
@@ -47,11 +48,12 @@ from lmpolicy.text_space import row_bytes
 from lmpolicy.token_space import tokenizer_fingerprint
 
 PROMPT, SHARED, NEW, ENVS = 150, 100, 32, (1, 8, 32)
-ONCE = 15.0
-"""Seconds: a call that takes longer is not repeated."""
+ONCE, SHORT = 15.0, 60.0
+"""Seconds: a call that takes longer is not repeated; up to so many, repetitions are added."""
 
-POLICY, SAMPLER, GENERATE, SINGLE = "policy", "sampler", "generate", "one at a time"
+POLICY, SAMPLER, FIRST, GENERATE, SINGLE = "policy", "sampler", "first sampler", "generate", "one at a time"
 EVALUATE, FLOOR = "evaluate_actions", "floor"
+WORK = ("sampling", "update", "memory")
 FIELDS = (
     *("model", "dtype", "work", "envs", "method", "median_s", "tokens_per_s", "env_steps_per_s", "times_faster"),
     *("compared_with", "repetitions", "threads", "torch", "processor"),
@@ -98,7 +100,7 @@ def sampling_methods(policy, rows):
         with th.autocast("cpu", dtype=th.bfloat16) if next(lm.parameters()).dtype == th.bfloat16 else th.no_grad():
             call_generate(input_ids=ids, attention_mask=mask, max_new_tokens=NEW, **plain)
 
-    def sampler():
+    def first():
         engine.forget()
         engine._sampler(prompts, NEW)
 
@@ -108,7 +110,8 @@ def sampling_methods(policy, rows):
 
     methods = {
         POLICY: lambda: policy(rows),
-        SAMPLER: sampler,
+        SAMPLER: lambda: engine._sampler(prompts, NEW),
+        FIRST: first,
         GENERATE: lambda: generate(ids, mask),
         SINGLE: one_at_a_time,
     }
@@ -152,15 +155,18 @@ def update_methods(policy, rows):
 
 
 def compare(methods, repetitions):
-    """Seconds of each method, in turns, after a first call of each; what takes long is called once."""
+    """Seconds of each method, in turns, after a first call of each; what takes long once, what is short more often."""
     seconds = {name: [] for name in methods}
-    for repetition in range(repetitions + 1):
+    start = time.perf_counter()
+    for repetition in range(5 * repetitions + 1):
+        if repetition > repetitions and time.perf_counter() - start > SHORT:
+            break
         for name, method in methods.items():
             if repetition and seconds[name][0] > ONCE:
                 continue
-            start = time.perf_counter()
+            before = time.perf_counter()
             method()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.perf_counter() - before)
     return {name: taken[1:] or taken for name, taken in seconds.items()}
 
 
@@ -176,17 +182,19 @@ def run_model(name, folder, args, write):
     dtype = best_dtype(name, "cpu")
     policy = make_policy(folder, make_space(folder, NEW), dtype)
     with th.random.fork_rng(devices=[]):
-        for envs in args.envs:
+        for envs in args.envs if "sampling" in args.work else ():
             seconds = compare(sampling_methods(policy, make_rows(policy, envs)), args.repetitions)
             for method, taken in seconds.items():
                 pairs = [(SINGLE, ratio(seconds, SINGLE, method))]
                 if GENERATE in seconds:
                     pairs.append((GENERATE, ratio(seconds, GENERATE, method)))
                 for other, times in pairs:
-                    if method != other and method in (POLICY, SAMPLER):
+                    if method in (POLICY, SAMPLER, FIRST):
                         write(name, dtype, "sampling", envs, method, taken, envs * NEW, envs, times, other)
-                if method not in (POLICY, SAMPLER):
+                if method in (GENERATE, SINGLE):
                     write(name, dtype, "sampling", envs, method, taken, envs * NEW, envs, 1.0, method)
+        if "update" not in args.work:
+            return
         seconds = compare(update_methods(policy, make_rows(policy, 8)), args.repetitions)
         for method, taken in seconds.items():
             times = ratio(seconds, FLOOR, method)
@@ -241,7 +249,7 @@ def main(argv=None):
     parser.add_argument("--envs", nargs="+", type=int, default=ENVS)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
+    parser.add_argument("--work", nargs="+", choices=WORK, default=WORK, help="what to measure")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args(argv)
     th.set_num_threads(args.threads)
@@ -262,12 +270,12 @@ def main(argv=None):
             table.writerow((name, dtype, work, envs, method, *numbers, *machine))
             file.flush()
 
-        for name in args.models:
+        for name in args.models if set(args.work) - {"memory"} else ():
             folder = None if name == BUNDLED else Path(temporary) / name
             if folder is not None:
                 save_model(name, folder)
             run_model(name, folder, args, write)
-        if not args.no_memory:
+        if "memory" in args.work:
             folder = Path(temporary) / "shallow"
             save_model(QWEN, folder, layers=2)
             run_memory(folder, args.output)

@@ -45,7 +45,7 @@ def main(argv=None):
         settings = SETTINGS.for_free_text()
         writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
     arguments = settings.ppo
-    arguments["policy_kwargs"]["model"] = args.model
+    arguments["policy_kwargs"] |= {"model": args.model, "ratio_level": "sum"}  # of answers as short as these
     try:
         train_env = settings.make_env(args.seed, **writing)
         eval_env = settings.make_env(args.seed + 1000, n_envs=50, training=False, **writing)

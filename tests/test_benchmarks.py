@@ -125,10 +125,12 @@ def test_learn_profile(tmp_path: Path) -> None:
 
 
 def test_sampling(tmp_path: Path) -> None:
-    run("sampling.py", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1", "--no-memory", folder=tmp_path)
+    work = ("--work", "sampling", "update", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1")
+    run("sampling.py", *work, folder=tmp_path)
     rows = table(tmp_path / "sampling.csv")
     methods = {(row["work"], row["envs"], row["method"], row["compared_with"]) for row in rows}
-    both = {("sampling", "2", one, other) for one in ("policy", "sampler") for other in ("generate", "one at a time")}
+    ours, others = ("policy", "sampler", "first sampler"), ("generate", "one at a time")
+    both = {("sampling", "2", one, other) for one in ours for other in others}
     assert both | {("update", "8", "evaluate_actions", "floor"), ("sampling", "1", "policy", "one at a time")} < methods
     for row in rows:
         assert all(0 < float(row[name]) < math.inf for name in ("median_s", "tokens_per_s", "times_faster"))
