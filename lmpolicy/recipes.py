@@ -181,12 +181,9 @@ SETTINGS = (
     Hyperparameters(
         "CartPole-v1",
         total_timesteps=60_000,
-        n_steps=64,
-        n_epochs=10,
         gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
         learning_rate=(5e-4, 0.0),
-        ent_coef=(0.01, 0.0),
-        target_kl=0.03,  # many epochs while they pay; without, the policy swings between evaluations
+        ent_coef=(0.003, 0.0),
         normalize_advantage=False,
     ),
     Hyperparameters(
@@ -240,7 +237,7 @@ SETTINGS = (
     Hyperparameters(
         "Taxi-v4",
         **TOY_TEXT,
-        total_timesteps=250_000,
+        total_timesteps=150_000,
         env_kwargs=TIME_LIMIT,
         task=Taxi(legal_only=True),
         batch_size=2048,

@@ -151,7 +151,7 @@ def test_memory_of_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_free_text(tmp_path: Path) -> None:
     run("free_text.py", "--tasks", "bandit", "--seeds", "0", "--steps", "64", folder=tmp_path)
     before, after = table(tmp_path / "free_text.csv")
-    assert (before["env_steps"], after["env_steps"]) == ("0", "1024")
+    assert (before["env_steps"], after["env_steps"]) == ("0", "2048")
     assert before["training_parse_error_rate"] == ""
     for row in (before, after):
         assert -1 <= float(row["mean_return"]) <= 1
