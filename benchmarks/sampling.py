@@ -96,9 +96,8 @@ def sampling_methods(policy, rows):
     plain = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": None, "pad_token_id": 0}
 
     def generate(ids, mask):
-        call_generate = lm.generate
-        with th.autocast("cpu", dtype=th.bfloat16) if next(lm.parameters()).dtype == th.bfloat16 else th.no_grad():
-            call_generate(input_ids=ids, attention_mask=mask, max_new_tokens=NEW, **plain)
+        with th.autocast("cpu", dtype=th.bfloat16, enabled=next(lm.parameters()).dtype == th.bfloat16):
+            lm.generate(input_ids=ids, attention_mask=mask, max_new_tokens=NEW, **plain)
 
     def first():
         engine.forget()

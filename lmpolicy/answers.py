@@ -83,10 +83,7 @@ class Answers:
         :raises ValueError: if there is none.
         """
         if self.rule == "penalize":
-            if legal or self.fallback is not None:
-                self._check(self.fallback, legal)
-            else:
-                _nearest_to_zero(self.env_space)
+            self._fallback(legal)
 
     def instruction(self, phrases: bool) -> str:
         """How to answer, for the system prompt; empty for the bundled LM, which knows but one way.
@@ -172,11 +169,13 @@ class Answers:
             self.env_space.seed(int(generator.integers(2**31)))
             return Extracted(self.env_space.sample())
         try:
-            return self._check(self.fallback, legal) if legal or self.fallback is not None else self._zero()
+            return self._fallback(legal)
         except ParseError:  # a fallback that is not legal in this state
             return self._check(None, legal)
 
-    def _zero(self) -> Extracted:
+    def _fallback(self, legal: Mapping[str, Any]) -> Extracted:
+        if legal or self.fallback is not None:
+            return self._check(self.fallback, legal)
         return Extracted(_nearest_to_zero(self.env_space))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ from torch.utils.checkpoint import checkpoint
 
 from lmpolicy.backbone import Backbone, WeightVersion
 from lmpolicy.forward import Forward
-from lmpolicy.grouping import group_by_prefix
+from lmpolicy.grouping import group_by_prefix, in_order
 from lmpolicy.head import TokenHead
 from lmpolicy.packing import Packed
 from lmpolicy.prompt import CUE
+from lmpolicy.reading import row_keys
 from lmpolicy.sampling import Sampler
 from lmpolicy.scoring import ILLEGAL, phrase_log_probs
 from lmpolicy.selfcheck import choose_forward
-from lmpolicy.text_space import check_dtype, row_bytes
 from lmpolicy.token_space import TokenSpace
 from lmpolicy.units import Unit, UnitReader
 
@@ -111,7 +111,7 @@ class GenerationEngine:
         """
         self._prepare()
         assert self._sampler is not None
-        prompts = self.units.prompts(_keys(observations))
+        prompts = self.units.prompts(row_keys(observations))
         answers = self._sampler(prompts, self.space.max_new_tokens, greedy)
         rows = np.stack([self.space.row(answer, 0) for answer in answers])
         scored = self.score(observations, rows)
@@ -132,7 +132,7 @@ class GenerationEngine:
         :param rows: rows of the space, ``(B, W)``; the phrase at their end is not looked at.
         """
         self._prepare()
-        keys = _keys(observations)
+        keys = row_keys(observations)
         answers = [tuple(self.space.split(row)[0]) for row in rows]
         pairs = list(zip(keys, answers, strict=True))
         distinct = list(dict.fromkeys(pairs))
@@ -163,7 +163,7 @@ class GenerationEngine:
         :param observations: uint8 rows, ``(B, max_bytes)``.
         """
         self._prepare()
-        keys = _keys(observations)
+        keys = row_keys(observations)
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         units = [self.units.unit(key, ()) for key in distinct]
         return self._run(units, self._value_chunk)[0][th.tensor([distinct[key] for key in keys])]
@@ -219,12 +219,12 @@ class GenerationEngine:
             found = [checkpoint(score, part, use_reentrant=False) for part in parts]
         else:
             found = [score(part) for part in parts]
-        return _in_order(found, order)
+        return in_order(found, order)
 
     def _score_chunk(self, units: list[Unit]) -> tuple[th.Tensor, ...]:
         """The parts of :class:`Scored`, by one forward for all that share a prefix."""
         groups = group_by_prefix([unit.context for unit in units])
-        return _in_order([self._score_group([units[n] for n in group]) for group in groups], np.concatenate(groups))
+        return in_order([self._score_group([units[n] for n in group]) for group in groups], np.concatenate(groups))
 
     def _score_group(self, units: list[Unit]) -> tuple[th.Tensor, ...]:
         assert self._forward is not None
@@ -260,7 +260,7 @@ class GenerationEngine:
             assert self._forward is not None
             packed, _, states = self._forward([unit.context for unit in part], [unit.trie for unit in part], 1)
             found.append((self._values(part, packed, _positions(packed), states),))
-        return _in_order(found, np.concatenate(groups))
+        return in_order(found, np.concatenate(groups))
 
     def _values(self, units: list[Unit], packed: Packed, positions: th.Tensor, states: th.Tensor) -> th.Tensor:
         """Values from the states of the prompts alone: an answer is no part of what it answers."""
@@ -272,20 +272,7 @@ class GenerationEngine:
         return self.backbone.values(states, shared, index, mask, last)
 
 
-def _keys(observations: th.Tensor) -> list[bytes]:
-    check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
-    return [row_bytes(row) for row in observations.cpu().numpy()]
-
-
 def _positions(packed: Packed) -> th.Tensor:
     """Where each position of each context is among the hidden states, ``(R, longest context)``."""
     before = th.arange(packed.shared, device=packed.index.device).expand(len(packed.index), -1)
     return th.cat([before, packed.index], dim=1)
-
-
-def _in_order(found: Sequence[tuple[th.Tensor, ...]], order: Iterable[int]) -> tuple[th.Tensor, ...]:
-    """Parts of a batch put together, each row at the place that it had in the batch."""
-    if len(found) == 1:
-        return found[0]
-    places = th.tensor(np.argsort(np.array(list(order))), device=found[0][0].device)
-    return tuple(th.cat(parts)[places] for parts in zip(*found, strict=True))

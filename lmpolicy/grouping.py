@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch as th
 from numpy.typing import NDArray
 
 OVERHEAD = 256
@@ -29,6 +31,18 @@ def group_by_prefix(prompts: Sequence[NDArray[np.int64]], overhead: int | None =
     order = sorted(range(len(prompts)), key=words.__getitem__)
     common = [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
     return [sorted(order[place] for place in part) for part in _split(list(range(len(order))), common, overhead)[1]]
+
+
+def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDArray[Any]) -> tuple[th.Tensor, ...]:
+    """Results of the parts of a batch put together, each row at the place that it had in the batch.
+
+    :param parts: of each part, tensors with a row per prompt.
+    :param order: the number in the batch of each row, part by part.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    places = th.tensor(np.argsort(order), device=parts[0][0].device)
+    return tuple(th.cat(tensors)[places] for tensors in zip(*parts, strict=True))
 
 
 def common_prefix(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:

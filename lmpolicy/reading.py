@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import torch as th
 from numpy.typing import NDArray
 
 from lmpolicy.backbone import Backbone
 from lmpolicy.prompt import Prompt
-from lmpolicy.text_space import decode_bytes
+from lmpolicy.text_space import check_dtype, decode_bytes, row_bytes
 from lmpolicy.trie import Trie, build_trie
 
 READ_CACHE = 32_768
@@ -32,6 +33,16 @@ class Reading:
     tokens: NDArray[np.int64]
     trie: Trie
     words: NDArray[np.int64]
+
+
+def row_keys(observations: th.Tensor) -> list[bytes]:
+    """The bytes of each row without its padding, by which prompts are told apart.
+
+    :param observations: uint8 ``(B, max_bytes)``.
+    :raises TypeError: if the rows are not uint8.
+    """
+    check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
+    return [row_bytes(row) for row in observations.cpu().numpy()]
 
 
 class PromptReader(Generic[T]):

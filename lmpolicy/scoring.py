@@ -10,11 +10,10 @@ from torch.utils.checkpoint import checkpoint
 
 from lmpolicy.backbone import Backbone, WeightVersion
 from lmpolicy.forward import Forward
-from lmpolicy.grouping import group_by_prefix
+from lmpolicy.grouping import group_by_prefix, in_order
 from lmpolicy.packing import Packed
-from lmpolicy.reading import Reader, Reading
+from lmpolicy.reading import Reader, Reading, row_keys
 from lmpolicy.selfcheck import choose_forward
-from lmpolicy.text_space import check_dtype, row_bytes
 
 ILLEGAL = -1e30
 """Score of an illegal phrase: its probability is exactly 0 in float32, and gradients stay finite, unlike with -inf."""
@@ -69,8 +68,7 @@ class ScoringEngine:
         :raises ValueError: if a row is no prompt, has more than K phrases or is too long for the model; in the first
             call also if the model is no causal LM.
         """
-        check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
-        keys = [row_bytes(row) for row in observations.cpu().numpy()]
+        keys = row_keys(observations)
         distinct = list(dict.fromkeys(keys))
         if th.is_grad_enabled():
             scores, values = self._score_chunks(distinct)
@@ -118,9 +116,8 @@ class ScoringEngine:
         if len(chunks) == 1:
             return self._score(keys)
         parts = [checkpoint(self._score, [keys[n] for n in numbers], use_reentrant=False) for numbers in chunks]
-        scores, values = zip(*parts, strict=True)
-        order = th.tensor(np.concatenate(chunks).argsort(), device=values[0].device)
-        return th.cat(scores)[order], th.cat(values)[order]
+        scores, values = in_order(parts, np.concatenate(chunks))
+        return scores, values
 
     def _chunks(self, keys: list[bytes]) -> list[list[int]]:
         """Numbers of the prompts of each micro-batch; those of like length go together, since padding costs time."""
@@ -139,11 +136,8 @@ class ScoringEngine:
         readings = self._reader.read(keys)
         groups = group_by_prefix([reading.tokens for reading in readings])
         parts = [self._score_group([readings[number] for number in group]) for group in groups]
-        if len(parts) == 1:
-            return parts[0]
-        scores, values = zip(*parts, strict=True)
-        order = th.tensor(np.concatenate(groups).argsort(), device=values[0].device)
-        return th.cat(scores)[order], th.cat(values)[order]
+        scores, values = in_order(parts, np.concatenate(groups))
+        return scores, values
 
     def _score_group(self, readings: list[Reading]) -> tuple[th.Tensor, th.Tensor]:
         """Scores and values of distinct prompts by one forward."""

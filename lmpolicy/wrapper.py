@@ -168,9 +168,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             if fixed is not None:
                 self._answers.check_fallback(fixed)
             self.action_space = self._answers.space
-            instruction, cue = self._answers.instruction(fixed is None or bool(fixed)), self.task.cue or CUE
-            if close_with_phrase:
-                cue = self.task.cue or THINKING_CUE
+            instruction = self._answers.instruction(fixed is None or bool(fixed))
+            cue = self.task.cue or (THINKING_CUE if close_with_phrase else CUE)
         self._parse_errors = np.random.default_rng()
         self._composer = Composer(
             self._space,
