@@ -15,6 +15,7 @@ from lmpolicy.backbone import Backbone, WeightVersion
 from lmpolicy.forward import Forward
 from lmpolicy.grouping import group_by_prefix, in_order
 from lmpolicy.head import TokenHead
+from lmpolicy.merging import MergedAdapters
 from lmpolicy.packing import Packed
 from lmpolicy.prompt import CUE
 from lmpolicy.reading import row_keys
@@ -99,6 +100,7 @@ class GenerationEngine:
         self._forward: Forward | None = None
         self._head: TokenHead | None = None
         self._sampler: Sampler | None = None
+        self._merged: MergedAdapters | None = None
         self._device = ""
         self.watch_weights()
 
@@ -111,8 +113,10 @@ class GenerationEngine:
         """
         self._prepare()
         assert self._sampler is not None
+        assert self._merged is not None
         prompts = self.units.prompts(row_keys(observations))
-        answers = self._sampler(prompts, self.space.max_new_tokens, greedy)
+        with self._merged:
+            answers = self._sampler(prompts, self.space.max_new_tokens, greedy)
         rows = np.stack([self.space.row(answer, 0) for answer in answers])
         scored = self.score(observations, rows)
         self._totals.answers += len(answers)
@@ -186,9 +190,11 @@ class GenerationEngine:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what was remembered of shared prefixes; called after each optimizer step."""
+        """Drop what was computed from the weights; called after each optimizer step."""
         if self._forward is not None:
             self._forward.forget()
+        if self._merged is not None:
+            self._merged.forget()
 
     def _prepare(self) -> None:
         """Forget what is out of date, and choose how the model runs.
@@ -204,6 +210,7 @@ class GenerationEngine:
         lm, tokenizer = self.backbone.lm, self.backbone.tokenizer
         self._forward, self._device = choose_forward(lm, self.backbone.name), device
         self._head = TokenHead(lm, self.space.n_ids)
+        self._merged = MergedAdapters(lm)
         self._sampler = Sampler(
             *(lm, self._forward, self.space.n_ids, self.units.ends, self.stop, tokenizer.decode, self.temperature)
         )
