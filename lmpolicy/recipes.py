@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy.callbacks import CriticWarmup, EntropySchedule
 from lmpolicy.envs import Taxi
-from lmpolicy.shaping import PotentialShaping, mountain_car_energy
+from lmpolicy.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
 from lmpolicy.task import TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
@@ -173,6 +173,10 @@ def _shaped_mountain_car(env: gym.Env) -> gym.Env:
     return PotentialShaping(env, mountain_car_energy, gamma=0.99)
 
 
+def _shaped_acrobot(env: gym.Env) -> gym.Env:
+    return PotentialShaping(env, acrobot_energy, gamma=0.99)
+
+
 TIME_LIMIT = {"max_episode_steps": 200}
 TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4, 1e-4)}
 """Few different states: each prompt is run once per minibatch however often it is there, so large ones cost little."""
@@ -244,7 +248,17 @@ SETTINGS = (
         n_epochs=6,
         normalize_advantage=False,
     ),
-    Hyperparameters("Acrobot-v1", n_envs=16, batch_size=512, learning_rate=(5e-4, 0.0), ent_coef=(0.01, 0.0)),
+    Hyperparameters(
+        "Acrobot-v1",
+        total_timesteps=40_000,
+        help=_shaped_acrobot,
+        n_envs=16,
+        n_steps=64,
+        n_epochs=10,
+        learning_rate=(5e-4, 0.0),
+        ent_coef=(0.01, 0.0),
+        target_kl=0.03,
+    ),
     Hyperparameters(
         "MountainCar-v0",
         total_timesteps=70_000,

@@ -56,3 +56,19 @@ def mountain_car_energy(observation: Any) -> float:
     height = 0.0025 / 3 * (math.sin(3 * position) + 1)  # the slope pulls with 0.0025 cos(3 position)
     at_flag = 0.0025 / 3 * (math.sin(3 * 0.5) + 1)
     return 100 * (height + velocity**2 / 2) / at_flag
+
+
+def acrobot_energy(observation: Any) -> float:
+    """Mechanical energy of the links of ``Acrobot-v1``: 0 at rest, 50 with what it takes to hold the tip at its goal.
+
+    :param observation: cosine and sine of the upper link's angle, the same of the lower link's, and the two angular
+        velocities. Each link: 1 m, 1 kg with its centre in the middle, a moment of inertia of 1 kg m^2.
+    """
+    cos_upper, sin_upper, cos_lower, sin_lower, turn_upper, turn = (float(number) for number in observation)
+    turn_lower = turn_upper + turn  # of the lower link as seen from outside
+    cos_both = cos_upper * cos_lower - sin_upper * sin_lower
+    potential = 9.8 * (1.5 * (1 - cos_upper) + 0.5 * (1 - cos_both))
+    speed_of_centre = turn_upper**2 + turn_lower**2 / 4 + turn_upper * turn_lower * cos_lower  # squared
+    kinetic = (0.25 + 1) * turn_upper**2 / 2 + speed_of_centre / 2 + turn_lower**2 / 2
+    at_goal = 9.8 * 2.5  # upper link level, lower link straight up
+    return 50 * min(1.0, (potential + kinetic) / at_goal)
