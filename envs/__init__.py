@@ -10,6 +10,7 @@ import warnings
 import gymnasium as gym
 
 from lmpolicy.envs.acrobot import Acrobot
+from lmpolicy.envs.babyai import MiniGrid
 from lmpolicy.envs.blackjack import Blackjack
 from lmpolicy.envs.cart_pole import CartPole
 from lmpolicy.envs.cliff_walking import CliffWalking
@@ -28,6 +29,7 @@ __all__ = [
     "CliffWalking",
     "FrozenLake",
     "LunarLander",
+    "MiniGrid",
     "MountainCar",
     "Pendulum",
     "Taxi",
@@ -50,6 +52,8 @@ TASKS: dict[str, type[TextTask]] = {
     "Taxi": Taxi,
 }
 """The task of each environment id, without namespace and version."""
+FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid}
+"""The task of all ids that begin with a word and a hyphen."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
@@ -61,7 +65,11 @@ def task_for(env: gym.Env) -> TextTask | None:
         itself gives.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
-    if env.spec is None or env.spec.namespace is not None or env.spec.name not in TASKS:
+    if env.spec is None or env.spec.namespace is not None:
+        return None
+    name = env.spec.name
+    task = TASKS.get(name, FAMILIES.get(name.partition("-")[0]))
+    if task is None:
         return None
     inner = env.unwrapped
     for kind, outer, own in (
@@ -75,4 +83,4 @@ def task_for(env: gym.Env) -> TextTask | None:
                 stacklevel=2,
             )
             return None
-    return TASKS[env.spec.name]()
+    return task()

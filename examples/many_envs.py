@@ -19,14 +19,22 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.utils import LinearSchedule
 
-from lmpolicy import EntropySchedule, EnvCopies, LMActorCriticPolicy, Prompt, WatchLearning, make_multi_env
+from lmpolicy import (
+    EntropySchedule,
+    EnvCopies,
+    LMActorCriticPolicy,
+    Prompt,
+    WatchLearning,
+    hyperparameters,
+    make_multi_env,
+)
 
 ENVS = [
     EnvCopies("CartPole-v1", 3),
     EnvCopies("Blackjack-v1", 3, {"sab": False, "natural": False}),
     EnvCopies("FrozenLake-v1", 3, {"is_slippery": False}),
     EnvCopies("CliffWalking-v1", 3, {"max_episode_steps": 200}),  # without a limit, it ends nowhere but at the goal
-    EnvCopies("Acrobot-v1", 4),
+    EnvCopies("Acrobot-v1", 4, help=hyperparameters("Acrobot-v1").help),  # rewards that show the way; returns without
 ]
 HYPERPARAMETERS = {
     "n_steps": 128,

@@ -26,9 +26,9 @@ class MergedAdapters:
     """
 
     def __init__(self, lm: nn.Module) -> None:
-        layers = [layer for layer in lm.modules() if _mergeable(layer)]
+        layers: list[Any] = [layer for layer in lm.modules() if _mergeable(layer)]
         size = sum(layer.get_base_layer().weight.numel() for layer in layers)
-        self.layers: list[Any] = layers if size <= LARGEST else []
+        self.layers = layers if size <= LARGEST else []
         self._weights: list[th.Tensor] = []
 
     def forget(self) -> None:
@@ -54,8 +54,8 @@ def _mergeable(layer: nn.Module) -> bool:
     if type(layer) is not lora.Linear or type(layer.get_base_layer()) is not nn.Linear:
         return False
     plain = not layer.lora_variant and not any(layer.lora_bias.values())
-    weights = [layer.get_base_layer().weight, *(part.weight for part in (*layer.lora_A.values(), *layer.lora_B.values()))]
-    return plain and {weight.dtype for weight in weights} in ({th.float32}, {th.float64})
+    parts = (layer.get_base_layer(), *layer.lora_A.values(), *layer.lora_B.values())
+    return plain and {part.weight.dtype for part in parts} in ({th.float32}, {th.float64})
 
 
 @th.no_grad()

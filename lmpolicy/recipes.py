@@ -250,7 +250,7 @@ SETTINGS = (
     ),
     Hyperparameters(
         "Acrobot-v1",
-        total_timesteps=40_000,
+        total_timesteps=25_000,
         help=_shaped_acrobot,
         n_envs=16,
         n_steps=64,

@@ -1,0 +1,175 @@
+"""MiniGrid and BabyAI in words: every id, held against the env's own grid."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lmpolicy import TextObservationWrapper
+from lmpolicy.envs import task_for
+from lmpolicy.envs.babyai import PHRASES, MiniGrid
+
+minigrid = pytest.importorskip("minigrid", reason="needs minigrid")
+
+IDS = sorted(name for name in gym.registry if name.startswith(("MiniGrid-", "BabyAI-")))
+STEPS = 200
+NEEDS_EXTRA = "WFC"
+"""Ids whose rooms another package lays out."""
+
+
+def make(name: str, **options: Any) -> tuple[gym.Env, MiniGrid]:
+    if NEEDS_EXTRA in name:
+        pytest.importorskip("imageio", reason="needs minigrid[wfc]")
+    env = gym.make(name)
+    task = MiniGrid(**options)
+    task.bind(env)
+    return env, task
+
+
+def visible(env: Any) -> tuple[str | None, set[tuple[str, int, int]]]:
+    """What is carried and what is seen, from the env's grid and not from the observation."""
+    grid, mask = env.unwrapped.gen_obs_grid()
+    found = set()
+    for column in range(grid.width):
+        for row in range(grid.height):
+            thing = grid.get(column, row)
+            place = (grid.height - 1 - row, column - grid.width // 2)
+            if thing is None or not mask[column, row] or place == (0, 0):
+                continue
+            if thing.type in ("wall", "lava"):
+                found.add((thing.type, *place))
+                continue
+            state = ""
+            if thing.type == "door":
+                state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
+            kind = "tile" if thing.type == "floor" else thing.type
+            found.add((f"{state}{thing.color} {kind}", *place))
+    carried = env.unwrapped.carrying
+    return carried and f"{carried.color} {carried.type}", found
+
+
+def told(text: str) -> tuple[str, str, str | None, set[tuple[str, int, int]]]:
+    """Mission, direction, what is carried and what is seen, read from the words alone."""
+    pattern = r"Mission: (.*?)\. You face (\w+) and carry (.*?)\. You see (.*?)\.( Walls: .*?\.)?( Lava: .*\.)?"
+    match = re.fullmatch(pattern, text)
+    assert match, text
+    mission, direction, carried, things, walls, lava = match.groups()
+    found: list[tuple[str, int, int]] = []
+    for thing in [] if things == "no object" else things.split(", "):
+        parts = re.fullmatch(r"an? (.*?) (?:(\d+) steps? forward)?(?: and )?(?:(\d+) steps? (left|right))?", thing)
+        assert parts, thing
+        name, forward, aside, way = parts.groups()
+        found.append((name, int(forward or 0), int(aside or 0) * (-1 if way == "left" else 1)))
+    assert len(set(found)) == len(found)
+    for kind, runs in (("wall", walls), ("lava", lava)):
+        for run in runs.split(": ")[1].rstrip(".").split("; ") if runs else []:
+            found += [(kind, *cell) for cell in cells(run)]
+    return mission, direction, None if carried == "nothing" else re.sub("^an? ", "", carried), set(found)
+
+
+def cells(run: str) -> list[tuple[int, int]]:
+    """The cells of a run of walls."""
+
+    def aside(words: str) -> int:
+        number, _, way = words.partition(" ")
+        return int(number) * (-1 if way == "left" else 1)
+
+    if match := re.fullmatch(r"(\d+) forward, from (.*) to (.*)", run):
+        forward, first, last = int(match[1]), aside(match[2]), aside(match[3])
+        return [(forward, right) for right in range(first, last + 1)]
+    if match := re.fullmatch(r"(.*), from (\d+) to (\d+) forward", run):
+        return [(forward, aside(match[1])) for forward in range(int(match[2]), int(match[3]) + 1)]
+    match = re.fullmatch(r"(\d+) forward, (.*)", run)
+    assert match, run
+    return [(int(match[1]), aside(match[2]))]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_words_say_what_the_grid_shows(name: str) -> None:
+    env, task = make(name, useful_only=True)
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset(seed=0)
+    if "Carrying" in name:  # these put the thing into the hand after they have made the first observation
+        observation = env.unwrapped.gen_obs()
+    for _ in range(STEPS):
+        mission, direction, carried, found = told(task.format_observation(observation))
+        assert mission == env.unwrapped.mission.strip()
+        assert direction == ("right", "down", "left", "up")[env.unwrapped.agent_dir]
+        assert (carried, found) == visible(env)
+        # Useful actions more often than not, or random play would hardly ever carry or open anything.
+        useful = list(task._useful(observation, {}).values())
+        action = rng.choice(useful) if rng.random() < 0.9 else rng.integers(env.action_space.n)
+        observation, _, terminated, truncated, _ = env.step(int(action))
+        if terminated or truncated:
+            env.reset()
+            observation = env.unwrapped.gen_obs()
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["BabyAI-BossLevel-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-ObstructedMaze-Full-v0"])
+def test_useful_actions_are_those_that_change_something(name: str) -> None:
+    """Against the env itself: what is offered changes its state, what is not offered does not."""
+    env, task = make(name, useful_only=True)
+    rng, seen = np.random.default_rng(0), set()
+    observation, _ = env.reset(seed=0)
+    for _ in range(10 * STEPS):
+        useful = task._useful(observation, {})
+        action = int(rng.integers(len(task.phrases)))
+        before = snapshot(env)
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            observation, _ = env.reset()
+            continue
+        phrase = PHRASES[action]
+        assert (snapshot(env) != before) == (phrase in useful), phrase
+        seen.add((phrase, phrase in useful))
+        if phrase in useful:
+            continue
+        rare = [action for phrase, action in useful.items() if phrase in ("pick up", "drop", "toggle")]
+        observation, *_ = env.step(int(rng.choice(rare or list(useful.values()))))
+    assert len(seen) == 10  # both outcomes of all but turning
+    env.close()
+
+
+def snapshot(env: Any) -> Any:
+    inner = env.unwrapped
+    return inner.grid.encode().tobytes(), tuple(inner.agent_pos), inner.agent_dir, inner.carrying
+
+
+def test_done_is_offered_where_it_ends_the_episode() -> None:
+    numbers = {"MiniGrid-GoToDoor-5x5-v0": 7, "MiniGrid-GoToObject-6x6-N2-v0": 7, "BabyAI-GoToObj-v0": 6}
+    for name, wanted in numbers.items():
+        env, task = make(name)
+        assert list(task.phrases) == list(PHRASES[:wanted])
+        assert ("Say done" in task.system_prompt) == (wanted == 7)
+        if wanted == 7:
+            env.reset(seed=0)
+            assert env.step(task.phrases["done"])[2]
+    _, task = make("MiniGrid-Dynamic-Obstacles-5x5-v0")
+    assert list(task.phrases) == list(PHRASES[:3])
+
+
+def test_found_by_id_and_played_in_words() -> None:
+    env = TextObservationWrapper(gym.make("BabyAI-GoToLocal-v0"), history=2)
+    assert isinstance(env.task, MiniGrid)
+    env.reset(seed=0)
+    prompts = [env.observation_space.decode(env.step("go forward")[0]) for _ in range(3)]
+    assert prompts[-1].count("Mission: ") == 3
+    assert prompts[-1].count("go forward") >= 2
+
+
+def test_only_useful_phrases_are_legal() -> None:
+    env = TextObservationWrapper(gym.make("MiniGrid-DoorKey-5x5-v0"), MiniGrid(useful_only=True))
+    observation, _ = env.reset(seed=3)
+    assert env.action_space.n == 6
+    assert "toggle" not in str(env.observation_space.decode(observation)).split("Mission")[-1]
+
+
+def test_another_observation_gets_generic_words() -> None:
+    env = minigrid.wrappers.FullyObsWrapper(gym.make("MiniGrid-Empty-5x5-v0"))
+    with pytest.warns(UserWarning, match="generic words are used"):
+        assert task_for(env) is None
