@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from lmpolicy.describe import format_number
+from lmpolicy.envs._words import side
+from lmpolicy.envs.cart_pole import STEP, CartPole
 from lmpolicy.task import GenericTask
 from lmpolicy.wrapper import TextObservationWrapper
 
@@ -78,6 +80,24 @@ REWORD_PROBABILITY = 0.2
 OVER = " The episode is over."
 
 
+class RollingCartPole(CartPole):
+    """CartPole as the LM has read it: with the speed of the cart where today's task says where that leads.
+
+    Other words would make another LM, and all that was measured with this one would have to be measured again.
+    """
+
+    system_prompt = CartPole.system_prompt.partition(" In a second:")[0]
+
+    def format_observation(self, observation: Any) -> str:
+        """The four numbers of the state in words.
+
+        :param observation: of the env.
+        """
+        velocity = 100 * STEP * float(observation[1])  # cm per step
+        words, _, _ = super().format_observation(observation).partition(", in a second")
+        return f"{words}, rolls {side(velocity)} {abs(velocity):.1f} cm per step."
+
+
 def documents(seed: int) -> Iterator[str]:
     """Yield documents without end: chats in the bundled LM's own template.
 
@@ -86,7 +106,8 @@ def documents(seed: int) -> Iterator[str]:
     rng = np.random.default_rng(seed)
     names = list(WEIGHTS)
     weights = np.array([WEIGHTS[name] for name in names], dtype=float)
-    worded = {name: TextObservationWrapper(gym.make(name).unwrapped) for name in names}
+    tasks = {"CartPole-v1": RollingCartPole()}
+    worded = {name: TextObservationWrapper(gym.make(name).unwrapped, tasks.get(name)) for name in names}
     bins = {"Pendulum-v1": 3}  # the one with continuous actions
     generic = {
         name: TextObservationWrapper(gym.make(name).unwrapped, GenericTask(), action_bins=bins.get(name))
