@@ -2,12 +2,12 @@
 
 Environment: ``CartPole-v0`` and ``CartPole-v1``. A pole is hinged on a cart that moves along a track.
 
-Observation text: how far the pole leans (degrees, and to which side) and how fast it turns (degrees per step, and which
-way); where the cart is (metres right or left of the centre), and where it will be in a second at the speed it has.
-Each direction is a word, each number a magnitude, so that no minus sign has to be read. A step is 0.02 s: speeds per
-step add to what they change. The cart's speed is told by where it leads: whether the cart is about to leave the track
-is then one number, where a place and a speed, each with a direction, would have to be put together first. One decimal
-is all that balancing takes: a linear controller that reads the rounded numbers stands for all 500 steps.
+Observation text: how far the pole leans (degrees, and to which side) and will lean in 10 steps at the speed it has;
+where the cart is (metres right or left of the centre) and will be in 50 steps. Each direction is a word, each number a
+magnitude, so that no minus sign has to be read. Speeds are told by where they lead: whether the pole is about to fall,
+or the cart to leave the track, is then one number, where a place and a speed, each with a direction, would have to be
+put together first. One decimal is all that balancing takes: a linear controller that reads the rounded numbers stands
+for all 500 steps.
 
 Action phrases: ``push left`` (0), ``push right`` (1).
 
@@ -26,6 +26,8 @@ from lmpolicy.task import TextTask
 
 STEP = 0.02
 """Seconds per step (``tau`` in Gymnasium's CartPole)."""
+POLE_STEPS, CART_STEPS = 10, 50
+"""How far ahead the words look: about as far as a good controller weighs speed against place."""
 
 
 class CartPole(TextTask):
@@ -33,8 +35,8 @@ class CartPole(TextTask):
 
     system_prompt = (
         "A pole stands on a cart that rolls on a track. Keep the pole upright for as long as possible. It is lost "
-        "when the pole leans more than 12 degrees or the cart is more than 2.4 m from the centre. In a second: where "
-        "the cart will be at the speed it has."
+        "when the pole leans more than 12 degrees or the cart is more than 2.4 m from the centre. What follows in so "
+        "many steps is told by the speeds there are now."
     )
     action_texts = ("push left", "push right")
 
@@ -43,10 +45,11 @@ class CartPole(TextTask):
 
         :param observation: cart position (m), cart velocity (m/s), pole angle (rad), pole angular velocity (rad/s).
         """
-        position = float(observation[0])
-        later = position + float(observation[1])
-        angle, turn = np.degrees(observation[2]), STEP * np.degrees(observation[3])
+        place, angle = float(observation[0]), np.degrees(observation[2])
+        place_then = place + CART_STEPS * STEP * float(observation[1])
+        angle_then = angle + POLE_STEPS * STEP * np.degrees(observation[3])
         return (
-            f"Pole leans {side(angle)} {abs(angle):.1f} degrees, turns {side(turn)} {abs(turn):.1f} per step. "
-            f"Cart is {side(position)} {abs(position):.1f} m, in a second {side(later)} {abs(later):.1f} m."
+            f"Pole leans {side(angle)} {abs(angle):.1f} degrees, in {POLE_STEPS} steps {side(angle_then)} "
+            f"{abs(angle_then):.1f} degrees. Cart is {side(place)} {abs(place):.1f} m, in {CART_STEPS} steps "
+            f"{side(place_then)} {abs(place_then):.1f} m."
         )

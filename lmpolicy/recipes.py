@@ -184,10 +184,10 @@ TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4
 SETTINGS = (
     Hyperparameters(
         "CartPole-v1",
-        total_timesteps=40_000,
+        total_timesteps=30_000,
         gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
         learning_rate=(5e-4, 0.0),
-        ent_coef=(0.003, 0.0),
+        ent_coef=(0.01, 0.0),
         normalize_advantage=False,
     ),
     Hyperparameters(

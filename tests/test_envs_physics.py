@@ -124,33 +124,33 @@ def test_mountain_car_system_prompt() -> None:
 def test_cart_pole_signs(word: str) -> None:
     env, task = make("CartPole-v1")
     text = step_from(env, task, [0.0] * 4, f"push {word}")
-    assert f"in a second {word} 0.2 m." in text
-    assert f"turns {side(1 if word == 'left' else -1)} " in text, "a pole falls against the push"
+    assert f"in 50 steps {word} 0.2 m." in text
+    assert f"in 10 steps {side(1 if word == 'left' else -1)} " in text, "a pole falls against the push"
 
 
-def test_cart_pole_says_where_the_cart_goes() -> None:
-    _, task = make("CartPole-v1")
-    text = task.format_observation(np.array([1.0, -1.62, 0.0, 0.0]))
-    assert text.endswith("Cart is right 1.0 m, in a second left 0.6 m.")
-    env, _ = make("CartPole-v1")
+def test_cart_pole_says_where_things_go() -> None:
+    env, task = make("CartPole-v1")
+    text = task.format_observation(np.array([1.0, -1.62, 0.1, -0.4]))
+    assert text == (
+        "Pole leans right 5.7 degrees, in 10 steps right 1.1 degrees. Cart is right 1.0 m, in 50 steps left 0.6 m."
+    )
+    inner: Any = env.unwrapped
     env.reset(seed=0)
-    env.unwrapped.state = state = np.array([0.3, 0.8, 0.0, 0.0])
-    later = state[0]
-    for action in (0, 1) * 25:  # a second of pushes that cancel out
-        later = env.step(action)[0][0]
-    assert later == pytest.approx(0.3 + 0.8, abs=0.2)
+    inner.state = np.array([0.3, 0.8, 0.0, 0.0])
+    *_, (observation, *_) = [env.step(action) for action in (0, 1) * 25]  # pushes that cancel out
+    assert observation[0] == pytest.approx(0.3 + 0.8, abs=0.2)
 
 
 def test_cart_pole_words_are_exact_enough_to_balance() -> None:
     """A linear controller that reads nothing but the words stands until the time is up."""
     env, task = make("CartPole-v1")
-    weights = {"leans": 0.064, "turns": 0.105, "Cart is": 0.012, "in a second": 0.026}
+    weights = {"leans": 0.053, "in 10 steps": 0.011, "Cart is": 0.012, "in 50 steps": 0.026}
     for seed in range(5):
         observation, _ = env.reset(seed=seed)
         steps, terminated, truncated = 0, False, False
         while not (terminated or truncated):
             words = re.findall(
-                r"(leans|turns|Cart is|in a second) (left|right) ([\d.]+)", task.format_observation(observation)
+                r"(leans|in 10 steps|Cart is|in 50 steps) (left|right) ([\d.]+)", task.format_observation(observation)
             )
             assert len(words) == 4
             push = sum(weights[name] * float(number) * (1 if word == "right" else -1) for name, word, number in words)

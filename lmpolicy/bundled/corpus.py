@@ -81,21 +81,24 @@ OVER = " The episode is over."
 
 
 class RollingCartPole(CartPole):
-    """CartPole as the LM has read it: with the speed of the cart where today's task says where that leads.
+    """CartPole as the LM has read it: with speeds where today's task says where they lead.
 
     Other words would make another LM, and all that was measured with this one would have to be measured again.
     """
 
-    system_prompt = CartPole.system_prompt.partition(" In a second:")[0]
+    system_prompt = CartPole.system_prompt.partition(" What follows")[0]
 
     def format_observation(self, observation: Any) -> str:
         """The four numbers of the state in words.
 
         :param observation: of the env.
         """
-        velocity = 100 * STEP * float(observation[1])  # cm per step
-        words, _, _ = super().format_observation(observation).partition(", in a second")
-        return f"{words}, rolls {side(velocity)} {abs(velocity):.1f} cm per step."
+        position, velocity = float(observation[0]), 100 * STEP * float(observation[1])
+        angle, turn = np.degrees(observation[2]), STEP * np.degrees(observation[3])
+        return (
+            f"Pole leans {side(angle)} {abs(angle):.1f} degrees, turns {side(turn)} {abs(turn):.1f} per step. "
+            f"Cart is {side(position)} {abs(position):.1f} m, rolls {side(velocity)} {abs(velocity):.1f} cm per step."
+        )
 
 
 def documents(seed: int) -> Iterator[str]:
