@@ -12,7 +12,7 @@ import pytest
 from env_tools import IDS, env_actions, make
 
 import lmpolicy.envs
-from lmpolicy.envs import TASKS, task_for
+from lmpolicy.envs import FAMILIES, TASKS, task_for
 from lmpolicy.envs._words import cells, offset, side
 
 pytestmark = [
@@ -26,7 +26,9 @@ pytestmark = [
 
 def test_tasks_and_exports() -> None:
     assert {env_id.rsplit("-v", 1)[0] for env_id in IDS} == set(TASKS)
-    assert set(lmpolicy.envs.__all__) == {"TASKS", "task_for"} | {task.__name__ for task in TASKS.values()}
+    assert set(lmpolicy.envs.__all__) == {"TASKS", "task_for"} | {
+        task.__name__ for task in (*TASKS.values(), *FAMILIES.values())
+    }
     assert all(hasattr(lmpolicy.envs, name) for name in lmpolicy.envs.__all__)
 
 
