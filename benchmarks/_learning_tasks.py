@@ -50,7 +50,7 @@ class Task:
 
 
 TASKS = (
-    Task("cartpole", "CartPole-v1", {}, 22, 500, 475, every=10_000),
+    Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
     Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=500),
     # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
@@ -63,8 +63,8 @@ TASKS = (
     Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
     Task("acrobot", "Acrobot-v1", {}, -497, None, -85),
     Task("mountaincar", "MountainCar-v0", {}, -200, None, -130, every=10_000),
-    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, every=10_000, words=OtherWords()),
-    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, every=10_000, words=GenericTask()),
+    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, words=OtherWords()),
+    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, words=GenericTask()),
     Task("thermostat", THERMOSTAT, {}, 10.4, 38, 36, words=thermostat_words(), steps=50_000),
 )
 BY_NAME = {task.name: task for task in TASKS}

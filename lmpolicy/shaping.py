@@ -59,7 +59,9 @@ def mountain_car_energy(observation: Any) -> float:
 
 
 def acrobot_energy(observation: Any) -> float:
-    """Mechanical energy of the links of ``Acrobot-v1``: 0 at rest, 50 with what it takes to hold the tip at its goal.
+    """Mechanical energy of the links of ``Acrobot-v1``: -50 at rest, 0 with what it takes to hold the tip at its goal.
+
+    0 at the goal, since that is the potential of a terminal state: no leap in the last reward.
 
     :param observation: cosine and sine of the upper link's angle, the same of the lower link's, and the two angular
         velocities. Each link: 1 m, 1 kg with its centre in the middle, a moment of inertia of 1 kg m^2.
@@ -71,4 +73,4 @@ def acrobot_energy(observation: Any) -> float:
     speed_of_centre = turn_upper**2 + turn_lower**2 / 4 + turn_upper * turn_lower * cos_lower  # squared
     kinetic = (0.25 + 1) * turn_upper**2 / 2 + speed_of_centre / 2 + turn_lower**2 / 2
     at_goal = 9.8 * 2.5  # upper link level, lower link straight up
-    return 50 * min(1.0, (potential + kinetic) / at_goal)
+    return 50 * (min(1.0, (potential + kinetic) / at_goal) - 1)

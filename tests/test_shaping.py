@@ -63,16 +63,16 @@ def test_energy_of_the_mountain_car() -> None:
 
 
 def test_energy_of_the_acrobot() -> None:
-    assert acrobot_energy([1, 0, 1, 0, 0, 0]) == pytest.approx(0)
-    assert acrobot_energy([0, 1, 0, 1, 0, 0]) == pytest.approx(50)  # upper link level, lower link straight up
-    assert acrobot_energy([1, 0, 1, 0, 20, 0]) == 50  # no more for speed than the goal takes
+    assert acrobot_energy([1, 0, 1, 0, 0, 0]) == pytest.approx(-50)
+    assert acrobot_energy([0, 1, 0, 1, 0, 0]) == pytest.approx(0)  # upper link level, lower link straight up
+    assert acrobot_energy([1, 0, 1, 0, 20, 0]) == 0  # no more for speed than the goal takes
     env = gym.make("Acrobot-v1")
     observation, _ = env.reset(seed=0)
     for _ in range(40):  # a torque along with the turn of the elbow only ever adds energy
         observation, _, terminated, _, _ = env.step(2 if observation[5] >= 0 else 0)
         assert not terminated
     pushed = acrobot_energy(observation)
-    assert 5 < pushed < 45
+    assert -45 < pushed < -5
     for _ in range(40):
         observation, *_ = env.step(1)
-    assert acrobot_energy(observation) == pytest.approx(pushed, rel=0.02)  # without a torque it keeps what it has
+    assert acrobot_energy(observation) == pytest.approx(pushed, abs=1)  # without a torque it keeps what it has
