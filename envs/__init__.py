@@ -19,6 +19,7 @@ from lmpolicy.envs.lunar_lander import LunarLander
 from lmpolicy.envs.mountain_car import MountainCar
 from lmpolicy.envs.pendulum import Pendulum
 from lmpolicy.envs.taxi import Taxi
+from lmpolicy.envs.textworld import TextWorld
 from lmpolicy.task import TextTask
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "MountainCar",
     "Pendulum",
     "Taxi",
+    "TextWorld",
     "task_for",
 ]
 
@@ -52,8 +54,11 @@ TASKS: dict[str, type[TextTask]] = {
     "Taxi": Taxi,
 }
 """The task of each environment id, without namespace and version."""
-FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid}
-"""The task of all ids that begin with a word and a hyphen."""
+TEXT_WORLD = "lmpolicy/TextWorld-v0"
+OWN = "lmpolicy"
+"""Namespace of the envs that are made here."""
+FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
+"""The task of all ids that begin with a word."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
@@ -65,7 +70,7 @@ def task_for(env: gym.Env) -> TextTask | None:
         itself gives.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
-    if env.spec is None or env.spec.namespace is not None:
+    if env.spec is None or env.spec.namespace not in (None, OWN):
         return None
     name = env.spec.name
     task = TASKS.get(name, FAMILIES.get(name.partition("-")[0]))
@@ -84,3 +89,7 @@ def task_for(env: gym.Env) -> TextTask | None:
             )
             return None
     return task()
+
+
+if TEXT_WORLD not in gym.registry:
+    gym.register(TEXT_WORLD, entry_point="lmpolicy.envs.textworld:TextWorldEnv", max_episode_steps=50)

@@ -1,0 +1,174 @@
+"""Games of TextWorld, made from seeds and kept in a folder.
+
+python -m lmpolicy.envs._textworld_games coin_collector --level 5 --games 20 --split test
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+CUSTOM = "custom"
+CUSTOM_SETTINGS = {"world_size": 5, "nb_objects": 10, "nb_parallel_quests": 1, "quest_length": 5, "quest_breadth": 1}
+"""Options of a game that belongs to no challenge, with the defaults of ``tw-make``."""
+SPLITS = {"train": 0, "test": 1_000_000}
+"""First seed of each split."""
+EXTENSIONS = (".json", ".z8")
+"""Of the files of a game; the last is what makes it complete."""
+
+
+def require_textworld() -> Any:
+    """The package textworld.
+
+    :raises ImportError: with what to install, if it is not there.
+    """
+    try:
+        import textworld
+        import textworld.challenges
+    except ImportError as error:
+        raise ImportError(f'{error}; TextWorld needs: pip install "lmpolicy[textworld]" (and a C compiler)') from error
+    return textworld
+
+
+def make_games(
+    challenge: str, settings: Mapping[str, Any], games: int = 1, split: str = "train", folder: str | Path | None = None
+) -> list[Path]:
+    """The games of a challenge; those that are not there yet are made, which takes a few seconds each.
+
+    :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"`` or ``"custom"``.
+    :param settings: options of ``tw-make`` for it, with underscores; those of the grammar are for all challenges.
+    :param games: how many.
+    :param split: ``"train"`` or ``"test"``: games with seeds of their own.
+    :param folder: where they are kept; see :class:`lmpolicy.envs.textworld.TextWorldEnv`.
+    :return: their files.
+    :raises ValueError: for an unknown challenge, split or option, or an option that is missing.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
+    if isinstance(games, bool) or not isinstance(games, int) or not 1 <= games <= SPLITS["test"]:
+        raise ValueError(f"games is how many different games there are, 1 or more; got {games!r}")
+    read_settings(challenge, settings)  # bad ones are found before anything is written
+    target = Path(folder) if folder is not None else default_folder()
+    target.mkdir(parents=True, exist_ok=True)
+    kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    files = []
+    for seed in range(SPLITS[split], SPLITS[split] + games):
+        file = target / f"{challenge}-{kind}-{seed}.z8"
+        if not file.is_file():
+            _make(challenge, settings, seed, file)
+        files.append(file)
+    return files
+
+
+@contextmanager
+def unscored() -> Iterator[None]:
+    """Without Jericho's warning that it knows scores of published games only: here, TextWorld has them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Game .* is not fully supported")
+        yield
+
+
+def default_folder() -> Path:
+    """Where games are kept unless another place is named."""
+    cache = os.environ.get("LMPOLICY_CACHE")
+    return (Path(cache) if cache else Path.home() / ".cache" / "lmpolicy") / "textworld"
+
+
+def read_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """TextWorld's options of game making, and the challenge's own settings.
+
+    :param challenge: as for :func:`make_games`.
+    :param settings: as for :func:`make_games`.
+    :raises ValueError: for an unknown challenge or option, or one that is missing.
+    """
+    textworld = require_textworld()
+    challenges = textworld.challenges.CHALLENGES
+    names = [CUSTOM, *(name.removeprefix("tw-") for name in challenges)]
+    if challenge not in names:
+        raise ValueError(f"challenge must be one of {', '.join(sorted(names))}; got {challenge!r}")
+    options = textworld.GameOptions()
+    rest = dict(settings)
+    for name in options.grammar.__slots__:
+        if name in rest:
+            setattr(options.grammar, name, rest.pop(name))
+    parser = _Parser(prog=challenge, add_help=False, allow_abbrev=False)
+    if challenge == CUSTOM:
+        for name, default in CUSTOM_SETTINGS.items():
+            parser.add_argument(_flag(name), type=int, default=default)
+    else:
+        challenges[f"tw-{challenge}"][2](parser)
+    flags = []
+    for name, value in rest.items():
+        if value is True:
+            flags.append(_flag(name))
+        elif value not in (False, None):
+            flags += [_flag(name), str(value)]
+    return options, vars(parser.parse_args(flags))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Make games and print their files; options that are not named here are the challenge's own."""
+    parser = argparse.ArgumentParser(description="Make games of TextWorld from seeds.", allow_abbrev=False)
+    parser.add_argument("challenge", help="coin_collector, treasure_hunter, simple, cooking or custom")
+    parser.add_argument("--games", type=int, default=1, help="how many (default: 1)")
+    parser.add_argument("--split", choices=list(SPLITS), default="train")
+    parser.add_argument("--folder", type=Path, help=f"where they are kept (default: {default_folder()})")
+    args, rest = parser.parse_known_args(argv)
+    settings: dict[str, Any] = {}
+    name = ""
+    for word in rest:
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+            settings[name] = True
+        elif not name:
+            parser.error(f"unrecognised argument: {word}")
+        else:
+            settings[name], name = int(word) if word.lstrip("-").isdigit() else word, ""
+    try:
+        files = make_games(args.challenge, settings, args.games, args.split, args.folder)
+    except (ImportError, ValueError) as error:
+        parser.error(str(error))
+    print("\n".join(map(str, files)))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would end the program."""
+
+    def error(self, message: str) -> NoReturn:
+        options = sorted(action.dest for action in self._actions)
+        raise ValueError(f"settings of {self.prog}: {message}; its options are {', '.join(options)}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
+    """Make one game; it is there only once it is complete, also where several processes make it at the same time."""
+    textworld = require_textworld()
+    options, own = read_settings(challenge, settings)
+    options.seeds = seed
+    with tempfile.TemporaryDirectory(dir=file.parent) as scratch, unscored():
+        options.path = str(Path(scratch) / file.name)
+        if challenge == CUSTOM:
+            options.nb_rooms = own.pop("world_size")
+            for name, value in own.items():
+                setattr(options, name, value)
+            game = textworld.generator.make_game(options)
+        else:
+            game = textworld.challenges.CHALLENGES[f"tw-{challenge}"][1](own, options)
+        made = Path(textworld.generator.compile_game(game, options))
+        for extension in EXTENSIONS:
+            made.with_suffix(extension).replace(file.with_suffix(extension))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""TextWorld in words: text adventures with a goal, where every command that works right now is a legal action.
+
+Environment: ``lmpolicy/TextWorld-v0`` (``pip install 'lmpolicy[textworld]'``), a Gymnasium env around games of
+Microsoft's TextWorld, which are made on demand; see :class:`TextWorldEnv`.
+
+Observation text: the goal, the room, what is carried, and what the game answered to the last command, where that is
+more than the room.
+
+Action phrases: the commands that the game admits in this state, e.g. ``go north``, ``take coin from table``, as they
+change. With ``TextWorld(useful_only=True)`` only those that do more than to tell again what the observation says.
+
+Reward: points gained in this step (a quest is worth one, some games more), or with ``reward="progress"`` 1 for a step
+on the way to the goal and -1 for one away from it. Terminates when the game is won or lost; truncated after 50 steps,
+or ``max_episode_steps`` of ``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with
+``history=2``.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from lmpolicy.envs._textworld_games import make_games, require_textworld, unscored
+from lmpolicy.task import TextTask
+
+LONGEST, LONGEST_COMMAND = 8192, 100
+"""Characters of a text in an observation, and of a command; what is beyond is cut."""
+STATUS = re.compile(r"-= [^=]* =-\s*\d+/\d+\s*$")
+"""The status line behind an answer: room, score and moves."""
+CHARACTERS = frozenset(string.printable)
+PARTS = ("objective", "description", "inventory", "feedback")
+REWARDS = ("score", "progress")
+REPORTS = re.compile(r"look$|inventory$|examine (?!.*cookbook)")
+"""Commands that change nothing and tell nothing new: a cookbook holds its recipe, all else is in the observation."""
+
+
+class TextWorldEnv(gym.Env):
+    """A game of TextWorld as a Gymnasium env, with a new game at each reset where there are several.
+
+    Example:
+        >>> env = gym.make("lmpolicy/TextWorld-v0", level=3, games=20)  # doctest: +SKIP
+        >>> observation, info = env.reset(seed=0)  # doctest: +SKIP
+        >>> info["admissible_commands"]  # doctest: +SKIP
+        ('go east', 'inventory', 'look')
+
+    Observations are the texts ``objective``, ``description`` (of the room), ``inventory`` and ``feedback`` (the game's
+    answer to the last command). An action is a command, any text. ``info`` has ``admissible_commands``, ``score``,
+    ``max_score``, ``won``, ``lost``, ``moves`` and ``game`` (the file's name).
+
+    :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
+        as the following parameters say, the first time they are asked for, and kept.
+    :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"``, or ``"custom"``.
+    :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for ``settings={"level": ...}``.
+    :param settings: the challenge's options of ``tw-make``, with underscores, e.g. ``{"recipe": 1, "open": True}`` for
+        cooking, ``{"world_size": 5, "nb_objects": 10, "quest_length": 3}`` for custom. ``"only_last_action": True``
+        and other options of the grammar are for all challenges: with that one, the objective names the goal and not
+        the way.
+    :param games: how many different games.
+    :param split: ``"train"`` or ``"test"``: games with seeds of their own.
+    :param reward: ``"score"`` or ``"progress"``.
+    :param folder: where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or ``~/.cache/lmpolicy/textworld``.
+    :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
+    :raises ImportError: if textworld is not installed.
+    :raises ValueError: if a parameter is out of range.
+    :raises FileNotFoundError: if there is no such game.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium declares it
+
+    def __init__(
+        self,
+        game: str | Path | Sequence[str | Path] | None = None,
+        *,
+        challenge: str = "coin_collector",
+        level: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        games: int = 1,
+        split: str = "train",
+        reward: str = "score",
+        folder: str | Path | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        textworld = require_textworld()
+        if reward not in REWARDS:
+            raise ValueError(f"reward must be one of {', '.join(REWARDS)}; got {reward!r}")
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f'render_mode is "ansi" or None, got {render_mode!r}')
+        if game is None:
+            wanted = dict(settings or {})
+            if level is not None:
+                wanted["level"] = level
+            self.files = make_games(challenge, wanted, games, split, folder)
+        else:
+            self.files = [Path(one) for one in ([game] if isinstance(game, str | Path) else game)]
+            missing = [str(one) for one in self.files if not (one.is_file() and one.with_suffix(".json").is_file())]
+            if missing or not self.files:
+                raise FileNotFoundError(
+                    f"no game at {', '.join(missing) or 'any place'}: a game is a .z8 file with its .json beside it, "
+                    "as tw-make writes them"
+                )
+        self.reward, self.render_mode = reward, render_mode
+        text: dict[str, spaces.Space[Any]] = {
+            part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in PARTS
+        }
+        self.observation_space = spaces.Dict(text)
+        self.action_space = spaces.Text(LONGEST_COMMAND, charset=CHARACTERS)
+        self._requested = textworld.EnvInfos(
+            **dict.fromkeys(("objective", "description", "inventory", "feedback", "admissible_commands"), True),
+            **dict.fromkeys(("score", "max_score", "won", "lost", "moves"), True),
+            intermediate_reward=reward == "progress",
+        )
+        self._file: Path | None = None
+        self._running: Any = None
+        self._state: Any = None
+        self._score = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Start one of the games, drawn at random.
+
+        :param seed: decides which games this and the following resets draw; nothing else is left to chance.
+        :param options: ``{"game": i}`` starts the i-th.
+        """
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(len(self.files)))
+        file = self.files[(options or {}).get("game", drawn)]
+        if file != self._file:
+            self.close()
+            with unscored():
+                self._running = require_textworld().start(str(file), self._requested)
+            self._file = file
+        self._state, self._score = self._running.reset(), 0
+        return self._observe(""), self._info()
+
+    def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
+        """Give the game a command.
+
+        :param action: any text; the game itself says so where it does not understand.
+        """
+        # A line break would be read as a second command.
+        command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
+        self._state, score, done = self._running.step(command)
+        reward = score - self._score if self.reward == "score" else self._state["intermediate_reward"]
+        self._score = score
+        return self._observe(self._state["feedback"]), float(reward), bool(done), False, self._info()
+
+    def render(self) -> str | None:
+        """What the game last wrote."""
+        return self._state["feedback"] if self.render_mode == "ansi" and self._state is not None else None
+
+    def close(self) -> None:
+        """End the game that runs."""
+        if self._running is not None:
+            self._running.close()
+        self._running, self._file = None, None
+
+    def _observe(self, feedback: str) -> dict[str, str]:
+        texts = {**{part: self._state[part] for part in PARTS[:3]}, "feedback": STATUS.sub("", feedback)}
+        return {part: _plain(text or "") for part, text in texts.items()}
+
+    def _info(self) -> dict[str, Any]:
+        state = self._state
+        assert self._file is not None
+        return {
+            "admissible_commands": tuple(state["admissible_commands"]),
+            "score": self._score,
+            "max_score": state["max_score"],
+            "won": bool(state["won"]),
+            "lost": bool(state["lost"]),
+            "moves": state["moves"] or 0,
+            "game": self._file.name,
+        }
+
+
+class TextWorld(TextTask):
+    """The text task of ``lmpolicy/TextWorld-v0``.
+
+    :param useful_only: leave out ``look``, ``inventory`` and ``examine``, which tell nothing new. Do not compare with
+        results without.
+    """
+
+    system_prompt = "You play a text adventure. Reach the goal with as few commands as possible."
+    max_actions = 64
+
+    def __init__(self, useful_only: bool = False) -> None:
+        super().__init__()
+        self.useful_only = useful_only
+
+    def action_texts(self, observation: Any, info: dict[str, Any]) -> tuple[str, ...]:
+        """The commands that the game admits now.
+
+        :param observation: not read.
+        :param info: of the env, with ``admissible_commands``.
+        """
+        commands = info["admissible_commands"]
+        useful = tuple(command for command in commands if not REPORTS.match(command))
+        # Too many for one prompt: those that only tell something go first.
+        return useful if useful and (self.useful_only or len(commands) > (self.max_actions or 0)) else commands
+
+    def format_observation(self, observation: Any) -> str:
+        """Goal, room, what is carried and the last answer.
+
+        :param observation: ``objective``, ``description``, ``inventory`` and ``feedback``.
+        """
+        objective, room, carried, answer = (_sentence(observation[part]) for part in PARTS)
+        heard = answer.replace(room, "").replace(carried, "").strip()
+        told = [f"Goal: {objective}"] if objective else []
+        told += [f"Room: {room}", carried]
+        told += [f"Last answer: {heard}"] if heard else []
+        return " ".join(told)
+
+
+def _plain(text: str) -> str:
+    """Printable ASCII, as the observation space declares."""
+    return "".join(character if character in CHARACTERS else "?" for character in text)[:LONGEST]
+
+
+def _sentence(text: str) -> str:
+    """In one line, without the rules around a room's name and before a prompt."""
+    return re.sub(r"-= (.*?) =-", r"\1.", " ".join(text.replace(">", " ").split()))

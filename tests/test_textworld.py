@@ -1,0 +1,221 @@
+"""TextWorld as a Gymnasium env and in words; what plays real games needs the extra ``textworld``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3 import PPO
+
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy.envs import TextWorld, task_for
+from lmpolicy.envs._textworld_games import main, make_games, unscored
+from lmpolicy.envs.textworld import TextWorldEnv
+
+ID = "lmpolicy/TextWorld-v0"
+OBSERVATION = {
+    "objective": "Take the coin!",
+    "description": "-= Pantry =-\nA small room. You see a coin.\n\n",
+    "inventory": "You are carrying nothing.",
+    "feedback": "-= Pantry =-\nA small room. You see a coin.\n\n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("textworld")
+    return tmp_path_factory.mktemp("games")
+
+
+def make(folder: Path, **kwargs: Any) -> gym.Env:
+    return gym.make(ID, folder=folder, **{"level": 3, **kwargs})
+
+
+def solution(file: Path) -> list[str]:
+    """The shortest way to win a game, by TextWorld itself."""
+    import textworld
+
+    with unscored():
+        game = textworld.start(str(file), textworld.EnvInfos(policy_commands=True))
+    return game.reset()["policy_commands"]
+
+
+# --- words, without the package -------------------------------------------------------------------
+
+
+def test_the_room_is_told_once() -> None:
+    task = TextWorld()
+    assert task.format_observation(OBSERVATION) == (
+        "Goal: Take the coin! Room: Pantry. A small room. You see a coin. You are carrying nothing."
+    )
+    answered = {**OBSERVATION, "feedback": "You can't go that way.\n\n>"}
+    assert task.format_observation(answered).endswith("You are carrying nothing. Last answer: You can't go that way.")
+
+
+def test_commands_that_tell_nothing_new() -> None:
+    commands = ("examine coin", "examine red cookbook", "go east", "inventory", "look", "look at coin", "take coin")
+    info = {"admissible_commands": commands}
+    assert tuple(TextWorld().action_texts(OBSERVATION, info)) == commands
+    useful = ("examine red cookbook", "go east", "look at coin", "take coin")
+    assert TextWorld(useful_only=True).action_texts(OBSERVATION, info) == useful
+    crowded = {"admissible_commands": (*commands, *(f"take pea {i}" for i in range(60)))}
+    assert len(TextWorld().action_texts(OBSERVATION, crowded)) == 64  # three are left out
+    only = {"admissible_commands": ("inventory", "look")}
+    assert TextWorld(useful_only=True).action_texts(OBSERVATION, only) == ("inventory", "look")
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "textworld", None)
+    with pytest.raises(ImportError, match=r'pip install "lmpolicy\[textworld\]"'):
+        gym.make(ID, level=1, folder=tmp_path)
+
+
+def test_import_does_not_load_the_package() -> None:
+    code = "import sys, lmpolicy; sys.exit('textworld' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- games ----------------------------------------------------------------------------------------
+
+
+def test_games_are_made_from_seeds_and_kept(folder: Path) -> None:
+    train = make_games("coin_collector", {"level": 3}, 2, "train", folder)
+    times = [file.stat().st_mtime_ns for file in train]
+    assert make_games("coin_collector", {"level": 3}, 2, "train", folder) == train
+    assert [file.stat().st_mtime_ns for file in train] == times
+    test = make_games("coin_collector", {"level": 3}, 2, "test", folder)
+    assert not set(train) & set(test)
+    again = make_games("coin_collector", {"level": 3}, 1, "train", folder / "again")
+    assert again[0].with_suffix(".json").read_bytes() == train[0].with_suffix(".json").read_bytes()
+    assert len({file.with_suffix(".json").read_bytes() for file in train + test}) == 4
+    assert {file.suffix for file in folder.iterdir() if file.is_file()} == {".z8", ".json"}
+
+
+def test_options_of_the_challenges(folder: Path) -> None:
+    cooking = {"recipe": 1, "take": 1, "open": True, "only_last_action": True}
+    files = make_games("cooking", cooking, 1, "train", folder)
+    files += make_games("custom", {"world_size": 2, "nb_objects": 3, "quest_length": 2}, 1, "train", folder)
+    files += make_games("simple", {"rewards": "dense", "goal": "detailed"}, 1, "train", folder)
+    for file in files:
+        env = gym.make(ID, game=file)
+        observation, info = env.reset(seed=0)
+        assert info["game"] == file.name
+        assert env.observation_space.contains(observation)
+        env.close()
+    assert len(solution(files[1])) == 2
+
+
+def test_the_goal_instead_of_the_way(folder: Path) -> None:
+    told = [make(folder, settings=settings).reset()[0]["objective"] for settings in ({}, {"only_last_action": True})]
+    assert len(told[1]) < len(told[0])
+
+
+def test_command_makes_games(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["treasure_hunter", "--level", "1", "--split", "test", "--folder", str(folder)])
+    file = Path(capsys.readouterr().out.strip())
+    assert file.is_file()
+    assert file.name.startswith("treasure_hunter-")
+    with pytest.raises(SystemExit):
+        main(["treasure_hunter", "--folder", str(folder)])
+    assert "--level" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"challenge": "chess"}, "challenge must be one of coin_collector, cooking, custom, simple, treasure_hunter"),
+        ({"challenge": "cooking", "level": None, "settings": {"recipee": 1}}, "its options are cook, cut, drop, go"),
+        ({"level": None}, "--level"),
+        ({"level": "high"}, "invalid int value"),
+        ({"games": 0}, "games is how many"),
+        ({"split": "dev"}, "split must be one of train, test"),
+        ({"reward": "points"}, "reward must be one of score, progress"),
+        ({"render_mode": "human"}, "render_mode"),
+    ],
+)
+def test_wrong_arguments(folder: Path, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TextWorldEnv(folder=folder, **{"level": 3, **kwargs})
+
+
+def test_no_such_game(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="as tw-make writes them"):
+        TextWorldEnv(game=folder / "none.z8")
+
+
+# --- env ------------------------------------------------------------------------------------------
+
+
+def test_gymnasium_finds_nothing_to_complain_of(folder: Path) -> None:
+    check_env(make(folder, render_mode="ansi").unwrapped)
+
+
+def test_solution_wins(folder: Path) -> None:
+    env = make(folder)
+    _, info = env.reset(seed=0)
+    *way, last = solution(folder / info["game"])
+    for command in way:
+        assert command in info["admissible_commands"]
+        _, reward, terminated, truncated, info = env.step(command)
+        assert (reward, terminated, truncated, info["won"]) == (0, False, False, False)
+    _, reward, terminated, _, info = env.step(last)
+    assert (reward, terminated, info["won"], info["lost"], info["score"]) == (1, True, True, False, info["max_score"])
+
+
+def test_progress_is_rewarded_and_the_way_back_is_not(folder: Path) -> None:
+    env = make(folder, reward="progress")
+    _, info = env.reset(seed=0)
+    first = solution(folder / info["game"])[0]
+    back = {"north": "south", "south": "north", "east": "west", "west": "east"}[first.split()[1]]
+    assert [env.step(command)[1] for command in (first, f"go {back}", "look", first)] == [1, -1, 0, 1]
+
+
+def test_seed_decides_which_games(folder: Path) -> None:
+    env = make(folder, games=4)
+
+    def drawn(seed: int) -> list[str]:
+        return [env.reset(seed=seed)[1]["game"], *(env.reset()[1]["game"] for _ in range(6))]
+
+    assert drawn(1) == drawn(1)
+    assert len(set(drawn(1))) > 1
+    assert drawn(1) != drawn(2)
+    assert env.reset(options={"game": 2})[1]["game"].endswith("-2.z8")
+
+
+def test_time_limit_and_odd_commands(folder: Path) -> None:
+    env = make(folder, max_episode_steps=3)
+    env.reset(seed=0)
+    for command in ("", "xyzzy \U0001f600\n\nlook", "go " * 1000):
+        observation, reward, terminated, truncated, _ = env.step(command)
+        assert env.observation_space.contains(observation)
+        assert reward == 0
+    assert (terminated, truncated) == (False, True)
+
+
+# --- wrapped --------------------------------------------------------------------------------------
+
+
+def test_prompt_tells_all_and_offers_what_the_game_admits(folder: Path) -> None:
+    env = TextObservationWrapper(make(folder))
+    assert isinstance(env.task, TextWorld)
+    assert isinstance(task_for(env.env), TextWorld)
+    _, info = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        assert env.prompt.actions == info["admissible_commands"]
+        _, _, terminated, truncated, info = env.step(int(rng.integers(len(env.prompt.actions))))
+        assert "/" not in env.prompt.messages[-1][1]  # no status line
+        if terminated or truncated:
+            _, info = env.reset()
+
+
+def test_trains_by_choosing_and_by_writing(folder: Path) -> None:
+    for mode in ({}, {"action_mode": "generate", "max_new_tokens": 8}):
+        env = TextObservationWrapper(make(folder, games=2), **mode)
+        PPO(LMActorCriticPolicy, env, n_steps=16, batch_size=16, n_epochs=1, device="cpu").learn(16)
