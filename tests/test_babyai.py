@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,13 +18,15 @@ minigrid = pytest.importorskip("minigrid", reason="needs minigrid")
 
 IDS = sorted(name for name in gym.registry if name.startswith(("MiniGrid-", "BabyAI-")))
 STEPS = 200
-NEEDS_EXTRA = "WFC"
-"""Ids whose rooms another package lays out."""
+NEEDS_PATTERNS = "WFC"
+"""Ids whose rooms are laid out after a picture."""
 
 
 def make(name: str, **options: Any) -> tuple[gym.Env, MiniGrid]:
-    if NEEDS_EXTRA in name:
+    if NEEDS_PATTERNS in name:
         pytest.importorskip("imageio", reason="needs minigrid[wfc]")
+        if not (Path(minigrid.__file__).parent / "envs" / "wfc" / "patterns").is_dir():
+            pytest.skip("the wheel of minigrid 3.2 lacks the patterns of these ids: no one can make them")
     env = gym.make(name)
     task = MiniGrid(**options)
     task.bind(env)
