@@ -40,7 +40,7 @@ TASKS = {
 }
 """The task of the learning benchmark for each env of the example."""
 
-EVALUATIONS = 10
+EVALUATIONS = 8
 COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
 
 

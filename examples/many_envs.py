@@ -44,10 +44,10 @@ HYPERPARAMETERS = {
     "gae_lambda": 0.95,
     "normalize_advantage": False,  # rewards are scaled env by env already
     "ent_coef": 0.01,
-    "learning_rate": LinearSchedule(start=5e-4, end=1e-4, end_fraction=1.0),
+    "learning_rate": LinearSchedule(start=3e-4, end=0.0, end_fraction=1.0),
 }
 POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}}
-STEPS = 51_200
+STEPS = 40_960
 """Env steps in each env."""
 
 
