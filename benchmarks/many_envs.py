@@ -40,7 +40,7 @@ TASKS = {
 }
 """The task of the learning benchmark for each env of the example."""
 
-EVALUATIONS = 5
+EVALUATIONS = 4
 COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
 
 
