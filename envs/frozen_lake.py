@@ -7,9 +7,9 @@ Observation text: row and column (from 1, at the top left), what lies next in ea
 ``hole``, ``goal``, or ``wall`` where the lake ends), and how many rows and columns away the goal is. Of
 several goals, the nearest.
 
-Action phrases: ``move left`` (0), ``move down`` (1), ``move right`` (2), ``move up`` (3). On slippery ice, a
-move goes where it is meant to with probability ``success_rate`` (1/3 unless set), else to one of the two
-sides.
+Action phrases: ``move left`` (0), ``move down`` (1), ``move right`` (2), ``move up`` (3); with
+``FrozenLake(legal_only=True)`` only those that do not lead into a wall. On slippery ice, a move goes where it is
+meant to with probability ``success_rate`` (1/3 unless set), else to one of the two sides.
 
 Reward: 1 for reaching the goal, else 0, unless ``reward_schedule`` says otherwise. Terminates in a hole and
 at the goal; truncated after 100 steps (8x8: 200).
@@ -17,21 +17,36 @@ at the goal; truncated after 100 steps (8x8: 200).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 
 from lmpolicy.envs._words import cells, neighbours, offset, place, size, slip, surroundings
-from lmpolicy.task import TextTask
+from lmpolicy.task import ActionTexts, TextTask
+
+PHRASES = ("move left", "move down", "move right", "move up")
+"""In the order of the env's actions, which is that of the neighbours, too."""
 
 TILES = {b"H": "hole", b"G": "goal"}
 """The word for letters of the env's map; all others are ice."""
 
 
 class FrozenLake(TextTask):
-    """The text task of ``FrozenLake-v1`` and ``FrozenLake8x8-v1``."""
+    """The text task of ``FrozenLake-v1`` and ``FrozenLake8x8-v1``.
 
-    action_texts = ("move left", "move down", "move right", "move up")
+    :param legal_only: leave out moves into the wall. On slippery ice those may be the best ones, since they slip
+        along the shore only.
+    """
+
+    action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = PHRASES
+
+    def __init__(self, legal_only: bool = False) -> None:
+        super().__init__()
+        if legal_only:
+            self.action_texts = self._legal
+            self.max_actions = len(PHRASES)
+            self.list_actions = False  # the walls are in the text already
 
     def bind(self, env: gym.Env) -> None:
         """Read the map, the slipperiness and the rewards from the env.
@@ -62,6 +77,11 @@ class FrozenLake(TextTask):
             away = [(y - row, x - column) for y, x in self.goals]
             text += f" Goal: {offset(*min(away, key=lambda step: abs(step[0]) + abs(step[1])))}."
         return text
+
+    def _legal(self, observation: Any, _: dict[str, Any]) -> dict[str, int]:
+        """The phrases of the moves that do not lead into a wall."""
+        around = neighbours(self.grid, *divmod(int(observation), len(self.grid[0])))
+        return {phrase: action for action, phrase in enumerate(PHRASES) if around[action] != "wall"}
 
     def _rewards(self, transitions: Any) -> str:
         """What each tile is worth; the env keeps ``reward_schedule`` in its transitions only."""

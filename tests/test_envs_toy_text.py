@@ -12,6 +12,7 @@ from env_tools import env_actions, make, step_from
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 from lmpolicy import Prompt, TextObservationWrapper
+from lmpolicy.envs import FrozenLake
 from lmpolicy.envs.taxi import PHRASES, Taxi
 
 STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
@@ -189,6 +190,26 @@ def test_taxi_offers_what_the_mask_of_the_env_allows(rainy: bool) -> None:
         assert info["action_text"] == phrase
         assert inner.lastaction == PHRASES.index(phrase)
         assert rainy or inner.s != before, "a legal action changes something"
+
+
+@pytest.mark.parametrize("map_name", ["4x4", "8x8"])
+def test_lake_offers_the_moves_that_move(map_name: str) -> None:
+    lake = gym.make("FrozenLake-v1", map_name=map_name, is_slippery=False)
+    env = TextObservationWrapper(lake, FrozenLake(legal_only=True))
+    env.reset(seed=0)
+    transitions = lake.unwrapped.P  # type: ignore[attr-defined]
+    for state in range(len(transitions)):
+        prompt = Prompt.from_json(env.observation_space.decode(env.encode(state)))
+        row, column = divmod(state, 4 if map_name == "4x4" else 8)
+        last = len(transitions) // (4 if map_name == "4x4" else 8) - 1
+        inside = (column > 0, row < last, column < last, row > 0)
+        wanted = tuple(phrase for phrase, legal in zip(FrozenLake.action_texts, inside, strict=True) if legal)
+        assert prompt.actions == wanted
+    *_, info = env.step("move right")
+    assert info["action_text"] == "move right"
+    assert lake.unwrapped.s == 1  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="'move up' is not a legal action now"):
+        env.step("move up")
 
 
 # --- blackjack ------------------------------------------------------------------------------------
