@@ -184,6 +184,8 @@ class Unit:
             kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
         if self.is_lm:
             settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
+            if settings["score_normalization"] == "sum":
+                del settings["score_normalization"]  # runs from before there was a choice are the same
             kind += (self.model, sorted(settings.items()))
         elif self.method != RANDOM:
             kind += (self.classic,)
@@ -193,6 +195,8 @@ class Unit:
 def lm_settings(task: Task) -> Hyperparameters:
     """The named settings that lmpolicy has for the task, with the task's own words and steps if it has any."""
     settings = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+    if task.words:
+        settings = replace(settings, score_normalization="token")  # as for any phrases that the LM has not read
     return replace(settings, task=task.words or settings.task, total_timesteps=task.steps or settings.total_timesteps)
 
 

@@ -86,7 +86,7 @@ def main(argv=None):
         model = PPO(
             LMActorCriticPolicy,
             train_env,
-            policy_kwargs={"model": args.model},
+            policy_kwargs={"model": args.model, "score_normalization": "token"},  # new phrases, of different lengths
             device=args.device,
             seed=args.seed,
             **HYPERPARAMETERS,

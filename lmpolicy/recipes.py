@@ -67,6 +67,9 @@ class Hyperparameters:
     lora: Mapping[str, Any] = field(default_factory=lambda: {"r": 16, "lora_alpha": 128})
     """Of the bundled LM. An adapter starts at zero, where only what is common to all prompts learns fast; with a large
     ``lora_alpha``, the policy heeds its input before it has settled on one action for all."""
+    score_normalization: str = "sum"
+    """``"token"`` for phrases that the LM has not read before: with ``"sum"``, it may be all but sure of one of them
+    from the start, and then nothing is explored."""
     critic_lr_factor: float = 3.0
     """Learning rate of the value head as a multiple of the actor's."""
     value_gradient: bool = False
@@ -92,6 +95,7 @@ class Hyperparameters:
             "normalize_advantage": self.normalize_advantage,
             "policy_kwargs": {
                 "lora": dict(self.lora),
+                "score_normalization": self.score_normalization,
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
             },
@@ -158,7 +162,7 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     """
     known = [settings for settings in SETTINGS if settings.env_id == env_id]
     if not known:
-        return Hyperparameters(env_id, env_kwargs=env_kwargs)
+        return Hyperparameters(env_id, env_kwargs=env_kwargs, score_normalization="token")
     settings = next(
         (one for one in known if {**one.env_kwargs, **env_kwargs} == {**env_kwargs, **one.env_kwargs}), known[0]
     )

@@ -32,6 +32,7 @@ def test_named_settings_make_a_learner(settings: Hyperparameters) -> None:
     kwargs = model.policy._get_constructor_parameters()
     assert kwargs["lora"] == settings.lora
     assert kwargs["critic_lr_factor"] == settings.critic_lr_factor
+    assert kwargs["score_normalization"] == settings.score_normalization == "sum"
     json.dumps(settings.ppo["policy_kwargs"])
 
 
@@ -50,7 +51,9 @@ def test_arguments_decide_which_settings_of_an_env() -> None:
 
 def test_an_unknown_env_gets_general_settings() -> None:
     settings = hyperparameters("Pendulum-v1", g=9.0)
-    assert settings == Hyperparameters("Pendulum-v1", env_kwargs={"g": 9.0})
+    assert settings == Hyperparameters("Pendulum-v1", env_kwargs={"g": 9.0}, score_normalization="token")
+    # The bundled LM would be sure of one of the phrases, which it has never read, before it has learnt anything.
+    assert settings.ppo["policy_kwargs"]["score_normalization"] == "token"
 
 
 def test_each_call_gives_arguments_of_its_own() -> None:
