@@ -175,8 +175,8 @@ class Guard:
                 "collapse",
                 f"the policy's entropy has collapsed: {100 * now.entropy:.2g} % of that of an even choice, and it "
                 f"{how}. It explores no more and will hardly learn anything else. Raise ent_coef, lower learning_rate, "
-                "or set target_kl (e.g. 0.02); if it was sure from the start, raise temperature. Harmless if the "
-                "return is already as high as it can be: then this is the best policy",
+                "or set target_kl (e.g. 0.02); if it was sure from the start, set score_normalization='token' or raise "
+                "temperature. Harmless if the return is already as high as it can be: then this is the best policy",
             )
         if self._deaf >= DEAF_IN_A_ROW:
             self._warn(
