@@ -195,9 +195,9 @@ class Unit:
 def lm_settings(task: Task) -> Hyperparameters:
     """The named settings that lmpolicy has for the task, with the task's own words and steps if it has any."""
     settings = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
-    if task.words:
-        settings = replace(settings, score_normalization="token")  # as for any phrases that the LM has not read
-    return replace(settings, task=task.words or settings.task, total_timesteps=task.steps or settings.total_timesteps)
+    if task.words:  # phrases that the LM has not read
+        settings = replace(settings, task=task.words, score_normalization="token")
+    return replace(settings, total_timesteps=task.steps or settings.total_timesteps)
 
 
 def methods_of(task: Task) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ TASKS: dict[str, type[TextTask]] = {
     "Taxi": Taxi,
 }
 """The task of each environment id, without namespace and version."""
-TEXT_WORLD = "lmpolicy/TextWorld-v0"
 OWN = "lmpolicy"
 """Namespace of the envs that are made here."""
+TEXT_WORLD = f"{OWN}/TextWorld-v0"
 FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
 """The task of all ids that begin with a word."""
 

@@ -1,6 +1,6 @@
 """Games of TextWorld, made from seeds and kept in a folder.
 
-python -m lmpolicy.envs._textworld_games coin_collector --level 5 --games 20 --split test
+As a command: ``python -m lmpolicy.envs._textworld_games coin_collector --level 5 --games 20 --split test``.
 """
 
 from __future__ import annotations

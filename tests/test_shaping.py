@@ -75,4 +75,5 @@ def test_energy_of_the_acrobot() -> None:
     assert -45 < pushed < -5
     for _ in range(40):
         observation, *_ = env.step(1)
-    assert acrobot_energy(observation) == pytest.approx(pushed, abs=1)  # without a torque it keeps what it has
+    kept = pytest.approx(pushed, abs=0.02 * (pushed + 50))  # within 2 % of what it has more than at rest
+    assert acrobot_energy(observation) == kept  # without a torque
