@@ -14,14 +14,18 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
 from lmpolicy import GenericTask, TextTask
+from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.recipes import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
 LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"
+BOT = "bot"
 FIVE = "lm-five-envs"
 """One adapter for five tasks; its rows come from many_envs.py."""
-METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED)
-"""The last two are for tasks whose LM settings have a help in training: who is without, and who else has it."""
+METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED, BOT)
+"""Two are for tasks whose LM settings have a help in training: who is without, and who else has it. The bot is
+BabyAI's own, for its levels."""
+UNTRAINED = (RANDOM, BOT)
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,19 @@ class Task:
     """How the env reads as text, where it is not as in the named settings."""
     steps: int | None = None
     """Env steps of training, where they are not those of the named settings."""
+    success: bool = False
+    """Evaluations count how often an episode ends with success, instead of its rewards."""
+    test_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``gymnasium.make`` that are others in evaluations, e.g. games that are not trained on."""
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether it is a grid of minigrid."""
+        return self.env_id.startswith(("BabyAI-", "MiniGrid-"))
 
 
+COINS = {"challenge": "coin_collector", "level": 10, "games": 50}
+HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
@@ -66,6 +81,13 @@ TASKS = (
     Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, words=OtherWords()),
     Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, words=GenericTask()),
     Task("thermostat", THERMOSTAT, {}, 10.4, 38, 36, words=thermostat_words(), steps=50_000),
+    Task("babyai-redball", "BabyAI-GoToRedBallNoDists-v0", {}, 0.3, 1, 0.95, success=True),
+    Task("babyai-goobj", "BabyAI-GoToObj-v0", {}, 0.2, 1, 0.95, success=True),
+    Task("babyai-golocal", "BabyAI-GoToLocal-v0", {}, 0.1, 1, 0.8, every=20_000, success=True),
+    Task("minigrid-empty", "MiniGrid-Empty-8x8-v0", {}, 0.2, 1, 0.95, success=True),
+    Task("minigrid-doorkey", "MiniGrid-DoorKey-5x5-v0", {}, 0.1, 1, 0.95, success=True),
+    Task("textworld-coins", TEXT_WORLD, COINS, 0.1, 1, 0.9, success=True, test_kwargs={"split": "test", "games": 20}),
+    Task("textworld-house", TEXT_WORLD, HOUSE, 0, 1, 0.8, success=True),
 )
 BY_NAME = {task.name: task for task in TASKS}
 
@@ -102,6 +124,20 @@ TUNED = {
         16, {"n_steps": 16, "n_epochs": 4, "gamma": 0.99, "gae_lambda": 0.98, "ent_coef": 0.0}, normalize=True
     ),
 }
+GRID = Classic(  # the zoo's of MiniGrid-DoorKey-5x5-v0
+    8,
+    {
+        "n_steps": 128,
+        "batch_size": 64,
+        "n_epochs": 10,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "ent_coef": 0.0,
+        "learning_rate": 2.5e-4,
+        "clip_range": 0.2,
+    },
+    normalize=True,
+)
 UNTUNED = Classic(8, {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3})
 """For the toy-text envs. The zoo has no settings of PPO for those: these are not published, and not tuned either."""
 
@@ -135,7 +171,7 @@ class Unit:
     @property
     def classic(self) -> Classic:
         """Settings of classic PPO."""
-        return TUNED.get(self.task.env_id, UNTUNED)
+        return GRID if self.task.is_grid else TUNED.get(self.task.env_id, UNTUNED)
 
     @property
     def is_lm(self) -> bool:
@@ -143,9 +179,14 @@ class Unit:
         return self.method in (LM, LM_ALONE)
 
     @property
+    def in_words(self) -> bool:
+        """Whether what plays is given the env in words, with the actions that are legal there."""
+        return self.is_lm or (self.method == RANDOM and self.task.success)
+
+    @property
     def helped(self) -> bool:
         """Whether training has a help that evaluations do not have."""
-        return self.method != RANDOM and self.settings.help is not None
+        return self.method not in UNTRAINED and self.settings.help is not None
 
     @property
     def evaluation_episodes(self) -> int:
@@ -180,14 +221,17 @@ class Unit:
     def digest(self) -> str:
         """A few characters that change with whatever decides about the results, so that no two kinds are mixed."""
         kind: tuple[Any, ...] = (self.task.env_id, dict(self.settings.env_kwargs), self.evaluation_episodes)
-        if self.method != RANDOM:
+        if self.task.success:
+            kind += ("success", sorted(self.task.test_kwargs.items()))
+        if self.method not in UNTRAINED:
             kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
         if self.is_lm:
             settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
-            if settings["score_normalization"] == "sum":
-                del settings["score_normalization"]  # runs from before there was a choice are the same
+            for name, plain in (("score_normalization", "sum"), ("model", None), ("wrapper_kwargs", {})):
+                if settings[name] == plain:
+                    del settings[name]  # runs from before there was a choice are the same
             kind += (self.model, sorted(settings.items()))
-        elif self.method != RANDOM:
+        elif self.method not in UNTRAINED:
             kind += (self.classic,)
         return hashlib.sha1(repr(kind).encode()).hexdigest()[:8]
 
@@ -204,7 +248,11 @@ def methods_of(task: Task) -> tuple[str, ...]:
     """The methods that there are for a task."""
     if task.words is not None and task.env_id in {other.env_id for other in TASKS if other.words is None}:
         return (LM,)  # what reads no words plays the same env as there
-    return METHODS if lm_settings(task).help is not None else (LM, CLASSIC, RANDOM)
+    if task.env_id == TEXT_WORLD:
+        return (LM, RANDOM)  # there is nothing but words
+    if task.is_grid:
+        return (LM, CLASSIC, RANDOM, BOT) if task.env_id.startswith("BabyAI-") else (LM, CLASSIC, RANDOM)
+    return (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if lm_settings(task).help else (LM, CLASSIC, RANDOM)
 
 
 def _description(words: TextTask | None) -> Any:

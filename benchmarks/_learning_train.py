@@ -6,13 +6,15 @@ import csv
 import datetime
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch as th
-from _learning_tasks import RANDOM, Task, Unit, lm_settings
+from _learning_tasks import BOT, UNTRAINED, Task, Unit, lm_settings
+from _learning_worlds import RandomPhrases, Successes, SymbolicGrid, bot_episodes
 from _machine import processor
 from gymnasium.wrappers import FlattenObservation
 from stable_baselines3 import PPO
@@ -22,6 +24,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
 
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.envs import require_package
 
 FIELDS = (
     *("task", "method", "help", "seed", "env_steps", "train_seconds"),
@@ -53,7 +56,7 @@ def run(unit: Unit) -> None:
                 flush=True,
             )
 
-        _play(unit, write) if unit.method == RANDOM else _train(unit, write)
+        (_play if unit.method in UNTRAINED else _train)(unit, write)
     unit.part.replace(unit.path)
 
 
@@ -74,10 +77,16 @@ def labels(unit: Unit) -> dict[str, Any]:
 
 
 def _play(unit: Unit, write: Callable[..., None]) -> None:
-    env = evaluation_env(unit)
-    player = RandomPlay(env.action_space, unit.seed)
-    write(env_steps=0, train_seconds=0, **evaluate(player, env, unit.evaluation_episodes, sampled=True))
-    env.close()
+    if unit.method == BOT:
+        numbers = _numbers(
+            *bot_episodes(unit.task.env_id, unit.evaluation_episodes, FIRST_SEED + SEEDS * unit.seed), sampled=True
+        )
+    else:
+        env = evaluation_env(unit)
+        player = RandomPhrases(env, unit.seed) if unit.in_words else RandomPlay(env.action_space, unit.seed)
+        numbers = evaluate(player, env, unit.evaluation_episodes, sampled=True, success=unit.task.success)
+        env.close()
+    write(env_steps=0, train_seconds=0, **numbers)
 
 
 def _train(unit: Unit, write: Callable[..., None]) -> None:
@@ -87,7 +96,7 @@ def _train(unit: Unit, write: Callable[..., None]) -> None:
 
     def measure(steps: int, seconds: float, sampled: bool = False) -> None:
         share_statistics(training, evaluation)
-        numbers = evaluate(model, evaluation, unit.evaluation_episodes, sampled)
+        numbers = evaluate(model, evaluation, unit.evaluation_episodes, sampled, unit.task.success)
         write(env_steps=steps, train_seconds=f"{seconds:.1f}", **hardware, **numbers)
 
     along = EvaluateAlong(unit.task.every, measure)
@@ -109,7 +118,8 @@ def make_model(unit: Unit, env: VecEnv) -> PPO:
     if not unit.is_lm:
         return PPO("MlpPolicy", env, seed=unit.seed, device="cpu", **unit.classic.arguments)
     arguments = unit.settings.ppo
-    arguments["policy_kwargs"]["model"] = unit.model
+    if unit.model is not None:
+        arguments["policy_kwargs"]["model"] = unit.model
     try:
         return PPO(LMActorCriticPolicy, env, seed=unit.seed, device=unit.device, **arguments)
     except OSError as error:  # no such language model
@@ -128,10 +138,11 @@ def evaluation_env(unit: Unit) -> VecEnv:
     """The env as it is, without help or scaled rewards, with seeds of its own."""
     copies = min(COPIES, unit.evaluation_episodes)
     seed = FIRST_SEED + SEEDS * unit.seed
-    if unit.is_lm:
-        return unit.settings.make_env(seed, copies, training=False)
+    if unit.in_words:
+        settings = replace(unit.settings, env_kwargs={**unit.settings.env_kwargs, **unit.task.test_kwargs})
+        return settings.make_env(seed, copies, training=False)
     env = plain_env(unit.task, copies, seed)
-    normalized = unit.method != RANDOM and unit.classic.normalize
+    normalized = unit.method not in UNTRAINED and unit.classic.normalize
     return VecNormalize(env, training=False, norm_reward=False) if normalized else env
 
 
@@ -146,9 +157,11 @@ def plain_env(task: Task, count: int, seed: int, help: Callable[[gym.Env], gym.E
 
     def wrap(env: gym.Env) -> gym.Env:
         env = env if help is None else help(env)
+        env = SymbolicGrid(env) if task.is_grid else env
         # Stable-Baselines3 one-hot-encodes Discrete observations itself, but knows no tuples.
         return FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Tuple) else env
 
+    require_package(task.env_id)
     # The arguments of the LM settings, so that all methods play the same env.
     return make_vec_env(
         task.env_id, count, seed=seed, env_kwargs=dict(lm_settings(task).env_kwargs), wrapper_class=wrap
@@ -161,15 +174,23 @@ def share_statistics(training: VecEnv, evaluation: VecEnv) -> None:
         sync_envs_normalization(training, evaluation)
 
 
-def evaluate(player: Any, env: VecEnv, episodes: int, sampled: bool) -> dict[str, Any]:
+def evaluate(player: Any, env: VecEnv, episodes: int, sampled: bool, success: bool = False) -> dict[str, Any]:
     """What goes into a row about the returns of an evaluation.
 
     :param player: has ``predict``.
     :param env: of :func:`evaluation_env`.
     :param episodes: how many.
     :param sampled: sample actions instead of taking the most likely.
+    :param success: count how often an episode reaches its goal, instead of its rewards.
     """
-    returns, lengths = evaluate_policy(player, env, episodes, deterministic=not sampled, return_episode_rewards=True)
+    counted = Successes()
+    returns, lengths = evaluate_policy(
+        player, env, episodes, deterministic=not sampled, return_episode_rewards=True, callback=counted
+    )
+    return _numbers(counted.found if success else returns, lengths, sampled)
+
+
+def _numbers(returns: Any, lengths: Any, sampled: bool) -> dict[str, Any]:
     numbers = {"mean_return": np.mean(returns), "std_return": np.std(returns), "mean_length": np.mean(lengths)}
     return {"episodes": len(returns), "sampled": int(sampled), **{k: f"{v:.6g}" for k, v in numbers.items()}}
 

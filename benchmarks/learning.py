@@ -10,10 +10,15 @@ Methods:
 * lm: PPO with LMActorCriticPolicy, the bundled LM with LoRA, and the named settings of the env
   (``lmpolicy.hyperparameters``).
 * classic: PPO with a multilayer perceptron on the env's own observations, with the tuned settings of RL Baselines3
-  Zoo. FrozenLake, Blackjack, Taxi and CliffWalking have none there; see _learning_tasks.py for what is used.
-* random: random actions.
+  Zoo. FrozenLake, Blackjack, Taxi and CliffWalking have none there; see _learning_tasks.py for what is used. Of grids
+  it sees each cell of the view, direction and words of the mission as ones and zeros; of text adventures nothing.
+* random: random actions; of grids and text adventures, random legal phrases.
+* bot: on BabyAI's levels, the bot of BabyAI, which knows the whole grid.
 * lm-no-help, classic+help: where the settings of the LM have a help in training (a shaped reward), the LM without and
   classic PPO with it. In the report, "lm (shaped reward)" and "classic (shaped reward)" are those with it.
+
+Of grids and text adventures (``pip install "lmpolicy[minigrid,textworld]"``), a return is a success: the share of
+episodes that reach the goal.
 
 Every so many env steps the model is evaluated on copies of the env that have seeds of their own, no help and no scaled
 rewards, with the most likely action; at the end also with sampled actions. The time of training is without evaluations.
@@ -38,6 +43,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from _learning_report import report, require
 from _learning_tasks import BY_NAME, METHODS, Unit, methods_of
 from _learning_train import run
+from _learning_worlds import missing
 
 RESULTS = Path(__file__).parent / "results" / "learning"
 INTERRUPTED = 130
@@ -116,7 +122,9 @@ def interrupted(wanted: list[Unit], argv: list[str]) -> str:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--tasks", nargs="+", choices=BY_NAME, default=list(BY_NAME), metavar="TASK")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=BY_NAME, metavar="TASK", help="default: all that can be made here"
+    )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=_count, default=[0, 1, 2, 3, 4], metavar="SEED")
     parser.add_argument("--steps", type=_positive, help="env steps of training; default: those of the LM settings")
@@ -128,6 +136,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for what is written")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
+    absent = {name: missing(BY_NAME[name].env_id) for name in args.tasks or BY_NAME}
+    if args.tasks and any(absent.values()):
+        parser.error("; ".join(filter(None, absent.values())))
+    args.tasks = [name for name, reason in absent.items() if not reason]
     if not units(args):
         parser.error(
             f"no task of {', '.join(args.tasks)} has the method {', '.join(args.methods)}: its LM settings have no help"

@@ -41,7 +41,7 @@ from _scoring_models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, make_polic
 from transformers import AutoTokenizer
 
 from lmpolicy import Prompt, TextSpace, TokenSpace
-from lmpolicy.backbone import BUNDLED as BUNDLED_FOLDER
+from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
 from lmpolicy.forward import call
 from lmpolicy.head import TokenHead
 from lmpolicy.text_space import row_bytes

@@ -5,6 +5,7 @@ Add your own by a line in :data:`TASKS`, or pass an instance to the wrapper.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 
 import gymnasium as gym
@@ -35,6 +36,8 @@ __all__ = [
     "Pendulum",
     "Taxi",
     "TextWorld",
+    "is_world",
+    "require_package",
     "task_for",
 ]
 
@@ -89,6 +92,27 @@ def task_for(env: gym.Env) -> TextTask | None:
             )
             return None
     return task()
+
+
+def is_world(env_id: str) -> bool:
+    """Whether an env is a grid or a text adventure, of which the bundled LM ``lmpolicy/worlds`` has read.
+
+    :param env_id: Gymnasium id.
+    """
+    return env_id == TEXT_WORLD or env_id.partition("-")[0] in FAMILIES
+
+
+def require_package(env_id: str) -> None:
+    """Register the envs of the package that an id belongs to, as ``import minigrid`` does; others need nothing.
+
+    :param env_id: Gymnasium id.
+    :raises ImportError: if the package is not installed; the message says how to.
+    """
+    if FAMILIES.get(env_id.partition("-")[0]) is MiniGrid:
+        try:
+            importlib.import_module("minigrid")
+        except ImportError as error:
+            raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[minigrid]"') from error
 
 
 if TEXT_WORLD not in gym.registry:

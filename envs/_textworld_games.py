@@ -19,8 +19,10 @@ from typing import Any, NoReturn
 CUSTOM = "custom"
 CUSTOM_SETTINGS = {"world_size": 5, "nb_objects": 10, "nb_parallel_quests": 1, "quest_length": 5, "quest_breadth": 1}
 """Options of a game that belongs to no challenge, with the defaults of ``tw-make``."""
-SPLITS = {"train": 0, "test": 1_000_000}
-"""First seed of each split."""
+SPLITS = {"train": 0, "test": 1_000_000, "read": 2_000_000}
+"""First seed of each split; the last is for what the bundled LM has read."""
+ATTEMPTS, ANOTHER = 20, 10_000_000
+"""How often another seed is tried where one draws a map without such a quest, and how far away it is."""
 EXTENSIONS = (".json", ".z8")
 """Of the files of a game; the last is what makes it complete."""
 
@@ -152,6 +154,18 @@ def _flag(name: str) -> str:
 
 
 def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
+    """Make one game; with another seed where this one draws a map in which there is no such quest."""
+    error = require_textworld().generator.chaining.QuestGenerationError
+    for attempt in range(ATTEMPTS):
+        try:
+            return _try(challenge, settings, seed + attempt * ANOTHER, file)
+        except error:
+            if attempt == ATTEMPTS - 1:
+                raise
+    return None
+
+
+def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
     """Make one game; it is there only once it is complete, also where several processes make it at the same time."""
     textworld = require_textworld()
     options, own = read_settings(challenge, settings)

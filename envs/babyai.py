@@ -5,8 +5,8 @@ then ``import minigrid``). An agent walks through rooms and sees only what lies 
 
 Observation text: the mission, where the agent faces, what it carries, and all it sees: each object with colour and
 state (``a locked red door``) and how many steps forward and to the side it is, nearest first; walls and lava as
-straight runs, ``3 forward, from 2 left to 1 right`` or ``2 left, from 0 to 4 forward``, where 0 is the agent's own row
-or column. It is the partial view of the env's own observation, nothing more.
+straight runs and blocks, ``3 forward, from 2 left to 1 right`` or ``3 left to 1 left, from 0 to 4 forward``, where 0 is
+the agent's own row or column. It is the partial view of the env's own observation, nothing more.
 
 Action phrases: ``turn left`` (0), ``turn right`` (1), ``go forward`` (2), ``pick up`` (3), ``drop`` (4), ``toggle`` (5:
 opens and closes doors and boxes, unlocks with the right key), as far as the env has them; ``done`` (6) only where it
@@ -83,19 +83,25 @@ class MiniGrid(TextTask):
         :param observation: ``image``, the view as codes ``(columns, rows, 3)`` with the agent in the middle of its last
             row; ``direction``; ``mission``.
         """
+        return f"Mission: {str(observation['mission']).strip()}. {self.format_past(observation)}"
+
+    def format_past(self, observation: Any) -> str:
+        """The same without the mission, which the last turn tells.
+
+        :param observation: as for :meth:`format_observation`.
+        """
         carried, seen = _read(observation["image"])
         things = sorted((cell for cell, code in seen.items() if code[0] in NAMES), key=_distance)
         told = ", ".join(f"{_name(seen[cell])} {_where(*cell)}" for cell in things)
         facing, hand = DIRECTIONS[int(observation["direction"])], _name(carried) if carried else "nothing"
         sentences = [
-            f"Mission: {str(observation['mission']).strip()}.",
             f"You face {facing} and carry {hand}.",
             f"You see {told or 'no object'}.",
         ]
         for title, kind in (("Walls", WALL), ("Lava", LAVA)):
-            runs = _runs({cell for cell, code in seen.items() if code[0] == kind})
-            if runs:
-                sentences.append(f"{title}: {'; '.join(runs)}.")
+            blocks = _blocks({cell for cell, code in seen.items() if code[0] == kind})
+            if blocks:
+                sentences.append(f"{title}: {'; '.join(blocks)}.")
         return " ".join(sentences)
 
     def _useful(self, observation: Any, _: dict[str, Any]) -> dict[str, int]:
@@ -147,15 +153,20 @@ def _where(forward: int, right: int) -> str:
     return " and ".join(f"{number} step{'' if number == 1 else 's'} {word}" for number, word in parts if number)
 
 
-def _runs(cells: set[Cell]) -> list[str]:
-    """Cells as few straight runs, long ones first; each cell is in one at least."""
+def _blocks(cells: set[Cell]) -> list[str]:
+    """Cells as few straight runs, and equal runs side by side as one block; each cell is in one at least."""
     runs = sorted({_through(cell, cells, *step) for cell in cells for step in ((0, 1), (1, 0))})
-    left, found = set(cells), []
+    left, blocks = set(cells), []
     while left:
         run = max(runs, key=lambda run: len(left.intersection(run)))
-        left -= set(run)
-        found.append(_run(run))
-    return found
+        block = [run]
+        for step in (-1, 1):  # the like on either side
+            beside = run
+            while (beside := _beside(beside, step)) in runs and left.intersection(beside):
+                block.append(beside)
+        left -= set().union(*block)
+        blocks.append(_block(sorted(block)))
+    return blocks
 
 
 def _through(cell: Cell, cells: set[Cell], down: int, across: int) -> tuple[Cell, ...]:
@@ -170,13 +181,24 @@ def _through(cell: Cell, cells: set[Cell], down: int, across: int) -> tuple[Cell
     return tuple(run)
 
 
-def _run(run: tuple[Cell, ...]) -> str:
-    (forward, right), (last_forward, last_right) = run[0], run[-1]
+def _beside(run: tuple[Cell, ...], step: int) -> tuple[Cell, ...]:
+    """The cells one row or column further; for a single cell none, since it has no direction."""
     if len(run) == 1:
+        return ()
+    across = run[0][0] == run[1][0]
+    return tuple((forward + step * across, right + step * (not across)) for forward, right in run)
+
+
+def _block(runs: list[tuple[Cell, ...]]) -> str:
+    """Parallel runs in words, e.g. ``3 to 4 forward, from 2 left to 1 right``."""
+    (forward, right), (last_forward, last_right) = runs[0][0], runs[-1][-1]
+    if runs == [((forward, right),)]:
         return f"{forward} forward, {_sideways(right)}"
-    if forward == last_forward:
-        return f"{forward} forward, from {_sideways(right)} to {_sideways(last_right)}"
-    return f"{_sideways(right)}, from {forward} to {last_forward} forward"
+    if runs[0][0][0] == runs[0][-1][0]:
+        rows = f"{forward}" if len(runs) == 1 else f"{forward} to {last_forward}"
+        return f"{rows} forward, from {_sideways(right)} to {_sideways(last_right)}"
+    columns = _sideways(right) if len(runs) == 1 else f"{_sideways(right)} to {_sideways(last_right)}"
+    return f"{columns}, from {forward} to {last_forward} forward"
 
 
 def _sideways(right: int) -> str:

@@ -184,14 +184,17 @@ class TextWorld(TextTask):
 
     :param useful_only: leave out ``look``, ``inventory`` and ``examine``, which tell nothing new. Do not compare with
         results without.
+    :param list_commands: whether the prompt lists the legal commands. A policy that scores them reads each of them
+        anyway, and without the list a prompt is a third shorter; free text needs it.
     """
 
     system_prompt = "You play a text adventure. Reach the goal with as few commands as possible."
     max_actions = 64
 
-    def __init__(self, useful_only: bool = False) -> None:
+    def __init__(self, useful_only: bool = False, list_commands: bool = True) -> None:
         super().__init__()
         self.useful_only = useful_only
+        self.list_actions = list_commands
 
     def action_texts(self, observation: Any, info: dict[str, Any]) -> tuple[str, ...]:
         """The commands that the game admits now.
@@ -209,10 +212,17 @@ class TextWorld(TextTask):
 
         :param observation: ``objective``, ``description``, ``inventory`` and ``feedback``.
         """
-        objective, room, carried, answer = (_sentence(observation[part]) for part in PARTS)
+        objective = _sentence(observation["objective"])
+        return (f"Goal: {objective} " if objective else "") + self.format_past(observation)
+
+    def format_past(self, observation: Any) -> str:
+        """The same without the goal, which the last turn tells.
+
+        :param observation: as for :meth:`format_observation`.
+        """
+        room, carried, answer = (_sentence(observation[part]) for part in PARTS[1:])
         heard = answer.replace(room, "").replace(carried, "").strip()
-        told = [f"Goal: {objective}"] if objective else []
-        told += [f"Room: {room}", carried]
+        told = [f"Room: {room}", carried]
         told += [f"Last answer: {heard}"] if heard else []
         return " ".join(told)
 

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.actions import is_action
+from lmpolicy.bundled import WORLDS
 from lmpolicy.describe import describe_space
 from lmpolicy.parse import Extracted, ParseError
 from lmpolicy.prompt import closing
@@ -70,7 +71,8 @@ class Answers:
         self.task, self.env_space, self.rule, self.fallback = task, space, on_parse_error, fallback_action
         self.penalty = float(parse_error_reward) if on_parse_error == "penalize" else 0.0
         self.tokenizer = load_tokenizer(tokenizer)
-        self.instructed = tokenizer is not None and self.tokenizer.chat_template is not None
+        bundled = tokenizer is None or tokenizer == WORLDS
+        self.instructed = not bundled and self.tokenizer.chat_template is not None
         self.space = TokenSpace(
             len(self.tokenizer), max_new_tokens, tokenizer_fingerprint(self.tokenizer), n_phrases=n_phrases
         )

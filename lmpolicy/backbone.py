@@ -16,8 +16,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from lmpolicy.bundled import model_path
 from lmpolicy.prompt import PromptRenderer
-from lmpolicy.token_space import BUNDLED
 
 DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
@@ -44,7 +44,7 @@ MEMORY = 20_000
 class Backbone(nn.Module):
     """A causal LM with its tokenizer, adapters and value head.
 
-    :param model: hub id or local folder; ``None`` for the bundled LM.
+    :param model: hub id or local folder; ``None`` or :data:`lmpolicy.bundled.WORLDS` for a bundled LM.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``, see :func:`auto_dtype`.
     :param lora: arguments of :class:`peft.LoraConfig`; ``None`` trains every weight; ``"frozen"`` trains none but the
@@ -69,11 +69,10 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.name = model if model is not None else "the bundled LM"
-        path = str(BUNDLED) if model is None else model
         options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         if revision is not None:
             options["revision"] = revision
-        base, self.tokenizer = _load(path, options)
+        base, self.tokenizer = _load(model_path(model), options)
         # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
         self._auto = dtype == "auto" and lora is not None

@@ -40,7 +40,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         the model then writes its answers, see ``action_mode`` of :class:`TextObservationWrapper`.
     :param lr_schedule: learning rate as a function of the remaining progress.
     :param use_sde: must be False; SB3 passes it.
-    :param model: hub id or local folder of a causal LM; ``None``: the bundled one.
+    :param model: hub id or local folder of a causal LM; ``None``: the bundled one; ``"lmpolicy/worlds"``: the bundled
+        one for MiniGrid, BabyAI and TextWorld.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision where the
         base is frozen and the device fast at it. Adapters, value head and log-probabilities are float32 in any case.

@@ -12,8 +12,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from lmpolicy.bundled import WORLDS
 from lmpolicy.callbacks import CriticWarmup, EntropySchedule
-from lmpolicy.envs import Taxi
+from lmpolicy.envs import TEXT_WORLD, Taxi, TextWorld, is_world, require_package
 from lmpolicy.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
 from lmpolicy.task import TextTask
 from lmpolicy.wrapper import TextObservationWrapper
@@ -47,6 +48,10 @@ class Hyperparameters:
     """Scale rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
     task: TextTask | None = None
     """How the env reads as text; default: the bundled task."""
+    wrapper_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of :class:`TextObservationWrapper`, e.g. ``history``."""
+    model: str | None = None
+    """The language model; default: the bundled LM."""
     help: Callable[[gym.Env], gym.Env] | None = None
     """A wrapper that helps in training only, e.g. reward shaping; evaluation is always without."""
     n_steps: int = 128
@@ -94,6 +99,7 @@ class Hyperparameters:
             "target_kl": self.target_kl,
             "normalize_advantage": self.normalize_advantage,
             "policy_kwargs": {
+                "model": self.model,
                 "lora": dict(self.lora),
                 "score_normalization": self.score_normalization,
                 "critic_lr_factor": self.critic_lr_factor,
@@ -133,13 +139,17 @@ class Hyperparameters:
         :param n_envs: how many; default: as set.
         :param training: with scaled rewards and the help, where set. False: the env as it is, for evaluation.
         :param vec_env_cls: e.g. ``SubprocVecEnv``; default: ``DummyVecEnv``.
-        :param wrapper_kwargs: of :class:`TextObservationWrapper`, e.g. ``task`` or ``history``.
+        :param wrapper_kwargs: of :class:`TextObservationWrapper`, e.g. ``history``, in place of what is set.
         """
+        require_package(self.env_id)
+        arguments = {"task": self.task, **self.wrapper_kwargs, **wrapper_kwargs}
+        if arguments.get("action_mode") == "generate":
+            arguments.setdefault("tokenizer", self.model)
 
         def wrap(env: gym.Env) -> gym.Env:
             if training and self.help is not None:
                 env = self.help(env)
-            return TextObservationWrapper(env, **{"task": self.task, **wrapper_kwargs})
+            return TextObservationWrapper(env, **arguments)
 
         env = make_vec_env(
             self.env_id,
@@ -161,6 +171,8 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     :param env_kwargs: arguments of ``gymnasium.make``, e.g. ``is_slippery=False``.
     """
     known = [settings for settings in SETTINGS if settings.env_id == env_id]
+    if not known and is_world(env_id):
+        known = [Hyperparameters(env_id, **WORLD)]
     if not known:
         return Hyperparameters(env_id, env_kwargs=env_kwargs, score_normalization="token")
     settings = next(
@@ -182,8 +194,17 @@ def _shaped_acrobot(env: gym.Env) -> gym.Env:
 
 
 TIME_LIMIT = {"max_episode_steps": 200}
-TOY_TEXT: dict[str, Any] = {"n_envs": 16, "n_steps": 256, "learning_rate": (5e-4, 1e-4)}
-"""Few different states: each prompt is run once per minibatch however often it is there, so large ones cost little."""
+WORLD: dict[str, Any] = {
+    "model": WORLDS,
+    "n_envs": 16,
+    "n_steps": 64,
+    "n_epochs": 4,
+    "gamma": 0.97,  # the sooner, the more points, and missions are short
+    "learning_rate": (5e-4, 0.0),
+    "ent_coef": (0.01, 0.0),
+    "normalize_advantage": False,
+}
+"""Of grids and text adventures: the LM that has read of them, and rewards that are rare at first."""
 
 SETTINGS = (
     Hyperparameters(
@@ -244,17 +265,19 @@ SETTINGS = (
     ),
     Hyperparameters(
         "Taxi-v4",
-        **TOY_TEXT,
-        total_timesteps=150_000,
+        total_timesteps=200_000,
         env_kwargs=TIME_LIMIT,
+        n_envs=16,
+        n_steps=256,
         task=Taxi(legal_only=True),
+        learning_rate=(5e-4, 0.0),
         batch_size=2048,
         n_epochs=6,
         normalize_advantage=False,
     ),
     Hyperparameters(
         "Acrobot-v1",
-        total_timesteps=40_000,
+        total_timesteps=60_000,
         help=_shaped_acrobot,
         n_envs=16,
         learning_rate=(2e-4, 0.0),  # with more, it leaps to about -95 and stays there
@@ -269,6 +292,17 @@ SETTINGS = (
         batch_size=1024,
         n_epochs=6,
         ent_coef=(0.01, 0.0),
+    ),
+    Hyperparameters("BabyAI-GoToRedBallNoDists-v0", **WORLD),
+    Hyperparameters("BabyAI-GoToObj-v0", **WORLD),
+    Hyperparameters("BabyAI-GoToLocal-v0", **WORLD),
+    Hyperparameters("MiniGrid-Empty-8x8-v0", **WORLD),
+    Hyperparameters("MiniGrid-DoorKey-5x5-v0", **WORLD),
+    Hyperparameters(
+        TEXT_WORLD,
+        **WORLD,
+        task=TextWorld(list_commands=False),
+        wrapper_kwargs={"history": 1, "max_prompt_bytes": 8192},
     ),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""

@@ -81,6 +81,16 @@ class TextTask:
         """
         return describe_value(self.observation_space, observation, max_numbers=self.max_numbers)
 
+    def format_past(self, observation: Any) -> str:
+        """Put an observation into words for the turns after its own, where the wrapper's ``history`` repeats it.
+
+        Override to leave out what every turn would say again, e.g. a goal that holds for the whole episode.
+
+        :param observation: as for :meth:`format_observation`.
+        :return: by default, the same as in its own turn.
+        """
+        return self.format_observation(observation)
+
     def extract_action(self, response: str) -> Any:
         """Read an answer, with ``action_mode="generate"``; override where the answer has a form of its own.
 

@@ -12,11 +12,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lmpolicy.bundled import model_path
+
 PADDING = -1
 """Fills a row behind its answer."""
 LARGEST_ID = 2**24
 """SB3's buffer hands actions to an update as float32, which holds integers up to here exactly."""
-BUNDLED = Path(__file__).parent / "bundled"
 
 
 class TokenSpace(spaces.Box):
@@ -134,7 +135,7 @@ def load_tokenizer(tokenizer: Any) -> Any:
         from transformers import AutoTokenizer  # takes a second; envs that answer with phrases never need it
 
         try:
-            return AutoTokenizer.from_pretrained(str(tokenizer or BUNDLED))
+            return AutoTokenizer.from_pretrained(model_path(tokenizer))
         except Exception as error:  # OSError, ValueError; a bare Exception for a broken file
             raise OSError(
                 f"the tokenizer {tokenizer!r} could not be loaded: {error}\nGive tokenizer= the hub id or local folder "

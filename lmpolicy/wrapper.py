@@ -143,7 +143,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 "render_modes": [*self.metadata.get("render_modes", []), "ansi"],
             }
         self._turns: deque[tuple[str, str]] = deque(maxlen=history)
-        self._observation_text = ""
+        self._past_text = ""
         self._truncated_prompts = 0
         self._prompt: Prompt | None = None
         self._legal: dict[str, Any] = {}
@@ -238,7 +238,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         answer = self.read_answer(action)
         # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
         observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
-        self._turns.append((self._observation_text, expressible(answer.text)))
+        self._turns.append((self._past_text, expressible(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
         info = {**info, "prompt_truncated": self._truncated_prompts}
         if answer.phrase is not None:
@@ -278,22 +278,23 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param info: the env's info, if the task's phrases depend on it.
         :return: uint8 row; its history is that of the running episode.
         """
-        return self._fit(self._words(observation), tuple(self._legal_in(observation, info or {})))[1]
+        text = self._words("format_observation", observation)
+        return self._fit(text, tuple(self._legal_in(observation, info or {})))[1]
 
     def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """The legal phrases of a state, each with its env action; empty where the actions have no phrases."""
         return {} if self._phrases is None else self._phrases.legal(observation, info)
 
-    def _words(self, observation: Any) -> str:
-        """The task's words for an observation."""
-        text = self.task.format_observation(observation)
+    def _words(self, method: str, observation: Any) -> str:
+        """The task's words for an observation, by one of its methods."""
+        text = getattr(self.task, method)(observation)
         if not isinstance(text, str):
-            raise TypeError(f"{type(self.task).__name__}.format_observation must return str, got {type(text).__name__}")
+            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
         return expressible(text)
 
     def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
         """Put the observation into words and build the prompt; return its row."""
-        text = self._words(observation)
+        text = self._words("format_observation", observation)
         # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
         self._legal = self._legal_in(observation, info) or (self._legal if ended else {})
         if not self._legal and self._phrases is not None:
@@ -301,7 +302,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
             )
-        self._observation_text = text
+        if self._turns.maxlen:
+            own = type(self.task).format_past is not TextTask.format_past
+            self._past_text = self._words("format_past", observation) if own else text
         self._prompt, row = self._fit(text, tuple(self._legal))
         return row
 

@@ -68,27 +68,28 @@ def told(text: str) -> tuple[str, str, str | None, set[tuple[str, int, int]]]:
         name, forward, aside, way = parts.groups()
         found.append((name, int(forward or 0), int(aside or 0) * (-1 if way == "left" else 1)))
     assert len(set(found)) == len(found)
-    for kind, runs in (("wall", walls), ("lava", lava)):
-        for run in runs.split(": ")[1].rstrip(".").split("; ") if runs else []:
-            found += [(kind, *cell) for cell in cells(run)]
+    for kind, blocks in (("wall", walls), ("lava", lava)):
+        for block in blocks.split(": ")[1].rstrip(".").split("; ") if blocks else []:
+            found += [(kind, *cell) for cell in cells(block)]
     return mission, direction, None if carried == "nothing" else re.sub("^an? ", "", carried), set(found)
 
 
-def cells(run: str) -> list[tuple[int, int]]:
-    """The cells of a run of walls."""
+def cells(block: str) -> list[tuple[int, int]]:
+    """The cells of a block of walls."""
 
-    def aside(words: str) -> int:
-        number, _, way = words.partition(" ")
-        return int(number) * (-1 if way == "left" else 1)
+    def span(words: str) -> range:
+        numbers = [int(number) * (-1 if way == "left" else 1) for number, way in re.findall(r"(\d+) ?([a-z]*)", words)]
+        return range(numbers[0], numbers[-1] + 1)
 
-    if match := re.fullmatch(r"(\d+) forward, from (.*) to (.*)", run):
-        forward, first, last = int(match[1]), aside(match[2]), aside(match[3])
-        return [(forward, right) for right in range(first, last + 1)]
-    if match := re.fullmatch(r"(.*), from (\d+) to (\d+) forward", run):
-        return [(forward, aside(match[1])) for forward in range(int(match[2]), int(match[3]) + 1)]
-    match = re.fullmatch(r"(\d+) forward, (.*)", run)
-    assert match, run
-    return [(int(match[1]), aside(match[2]))]
+    ahead, _, aside = block.partition(", ")
+    if "forward" not in ahead:
+        ahead, aside = aside, ahead
+    match = re.fullmatch(r"(from )?(\d+( to \d+)?) forward", ahead)
+    assert match, block
+    end = r"(0|[1-9]\d* (left|right))"
+    assert re.fullmatch(rf"(from )?{end}( to {end})?", aside), block
+    rows, columns = (span(part.removeprefix("from ").replace("to ", "")) for part in (match[2], aside))
+    return [(forward, right) for forward in rows for right in columns]
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -161,7 +162,8 @@ def test_found_by_id_and_played_in_words() -> None:
     assert isinstance(env.task, MiniGrid)
     env.reset(seed=0)
     prompts = [env.observation_space.decode(env.step("go forward")[0]) for _ in range(3)]
-    assert prompts[-1].count("Mission: ") == 3
+    assert prompts[-1].count("Mission: ") == 1  # told once
+    assert prompts[-1].count("You face ") == 3
     assert prompts[-1].count("go forward") >= 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from stable_baselines3 import PPO
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs")
+NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "text_world")
 WRITING = ("blackjack", "cartpole")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
@@ -23,8 +23,13 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.fixture
-def example(request: pytest.FixtureRequest) -> ModuleType:
+def example(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> ModuleType:
     """An example as a module, with a rollout and an update that take seconds."""
+    if request.param == "text_world":
+        pytest.importorskip("textworld")
+        monkeypatch.setenv("LMPOLICY_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))  # games are made once
     spec = importlib.util.spec_from_file_location(f"example_{request.param}", EXAMPLES / f"{request.param}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import gymnasium as gym
@@ -34,6 +35,36 @@ def test_named_settings_make_a_learner(settings: Hyperparameters) -> None:
     assert kwargs["critic_lr_factor"] == settings.critic_lr_factor
     assert kwargs["score_normalization"] == settings.score_normalization == "sum"
     json.dumps(settings.ppo["policy_kwargs"])
+
+
+def test_worlds_are_learnt_by_the_lm_that_has_read_of_them() -> None:
+    for env_id in ("BabyAI-GoToRedBall-v0", "MiniGrid-DoorKey-5x5-v0", "lmpolicy/TextWorld-v0"):
+        settings = hyperparameters(env_id)
+        assert settings.env_id == env_id
+        assert settings.ppo["policy_kwargs"]["model"] == "lmpolicy/worlds"
+        assert settings.score_normalization == "sum"
+    assert hyperparameters("CartPole-v1").ppo["policy_kwargs"]["model"] is None
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    with pytest.raises(ImportError, match=r'BabyAI-GoToObj-v0 needs: pip install "lmpolicy\[minigrid\]"'):
+        hyperparameters("BabyAI-GoToObj-v0").make_env(n_envs=1)
+
+
+def test_wrapper_arguments_reach_the_wrapper() -> None:
+    settings = replace(hyperparameters("CartPole-v1"), wrapper_kwargs={"history": 2, "max_prompt_bytes": 4096})
+    env = settings.make_env(n_envs=1)
+    env.step(env.reset()[:, 0] * 0)
+    assert len(env.get_attr("prompt")[0].messages) == 4  # system, past turn with its action, present
+    assert env.observation_space.shape == (4096,)
+    env = settings.make_env(n_envs=1, history=0)
+    env.step(env.reset()[:, 0] * 0)
+    assert len(env.get_attr("prompt")[0].messages) == 2
+    writes = replace(hyperparameters("BabyAI-GoToObj-v0"), wrapper_kwargs={}).make_env(n_envs=1, action_mode="generate")
+    answers = writes.get_attr("_answers")[0]
+    assert len(answers.tokenizer) == 2048, "of the LM that will write"
+    assert answers.instruction(phrases=True) == "", "it knows but one way"
 
 
 def test_arguments_decide_which_settings_of_an_env() -> None:

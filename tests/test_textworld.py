@@ -58,6 +58,17 @@ def test_the_room_is_told_once() -> None:
     assert task.format_observation(answered).endswith("You are carrying nothing. Last answer: You can't go that way.")
 
 
+def test_a_past_turn_leaves_out_the_goal() -> None:
+    assert (
+        TextWorld().format_past(OBSERVATION) == "Room: Pantry. A small room. You see a coin. You are carrying nothing."
+    )
+
+
+def test_commands_may_be_left_out_of_the_prompt() -> None:
+    assert TextWorld().list_actions
+    assert not TextWorld(list_commands=False).list_actions
+
+
 def test_commands_that_tell_nothing_new() -> None:
     commands = ("examine coin", "examine red cookbook", "go east", "inventory", "look", "look at coin", "take coin")
     info = {"admissible_commands": commands}
@@ -97,6 +108,31 @@ def test_games_are_made_from_seeds_and_kept(folder: Path) -> None:
     assert {file.suffix for file in folder.iterdir() if file.is_file()} == {".z8", ".json"}
 
 
+def test_a_map_without_such_a_quest_is_drawn_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from textworld.generator.chaining import QuestGenerationError
+
+    from lmpolicy.envs import _textworld_games as games
+
+    seeds: list[int] = []
+    plain = games._try
+
+    def fails_twice(challenge: str, settings: Any, seed: int, file: Path) -> None:
+        seeds.append(seed)
+        if len(seeds) < 3:
+            raise QuestGenerationError
+        plain(challenge, settings, seed, file)
+
+    monkeypatch.setattr(games, "_try", fails_twice)
+    (file,) = make_games("coin_collector", {"level": 2}, 1, "test", folder)
+    assert file.is_file()
+    assert file.name.endswith("-1000000.z8")
+    assert seeds == [1_000_000, 11_000_000, 21_000_000]
+    monkeypatch.setattr(games, "ATTEMPTS", 1)
+    seeds.clear()
+    with pytest.raises(QuestGenerationError):
+        make_games("coin_collector", {"level": 1}, 1, "train", folder)
+
+
 def test_options_of_the_challenges(folder: Path) -> None:
     cooking = {"recipe": 1, "take": 1, "open": True, "only_last_action": True}
     files = make_games("cooking", cooking, 1, "train", folder)
@@ -134,7 +170,7 @@ def test_command_makes_games(folder: Path, capsys: pytest.CaptureFixture[str]) -
         ({"level": None}, "--level"),
         ({"level": "high"}, "invalid int value"),
         ({"games": 0}, "games is how many"),
-        ({"split": "dev"}, "split must be one of train, test"),
+        ({"split": "dev"}, "split must be one of train, test, read"),
         ({"reward": "points"}, "reward must be one of score, progress"),
         ({"render_mode": "human"}, "render_mode"),
     ],

@@ -14,7 +14,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from transformers import AutoTokenizer
 
 from lmpolicy import TokenSpace
-from lmpolicy.backbone import BUNDLED
+from lmpolicy.bundled import BUNDLED
 from lmpolicy.token_space import LARGEST_ID, load_tokenizer, tokenizer_fingerprint
 
 

@@ -17,7 +17,7 @@ from toy_envs import Script, Told, Toy
 from transformers import AutoTokenizer
 
 from lmpolicy import ParseError, TextObservationWrapper, TokenSpace
-from lmpolicy.backbone import BUNDLED
+from lmpolicy.bundled import BUNDLED
 
 
 def writing(toy: gym.Env | None = None, task: Any = Told, **options: Any) -> TextObservationWrapper:

@@ -56,6 +56,46 @@ def test_history(history: int) -> None:
             assert info["action_text"] == move
 
 
+def test_past_turns_may_be_told_in_fewer_words() -> None:
+    class Brief(Told):
+        def format_observation(self, observation: Any) -> str:
+            return f"Goal: win. {observation}"
+
+        def format_past(self, observation: Any) -> str:
+            return str(observation)
+
+    env = TextObservationWrapper(Script(["a", "b", "c"]), Brief(), history=2)
+    env.reset()
+    env.step("left")
+    row, *_ = env.step("right")
+    assert read(env, row) == expected("a", "left", "b", "right", "Goal: win. c")
+
+
+def test_words_are_asked_for_once_per_observation() -> None:
+    class Counting(Told):
+        calls = 0
+
+        def format_observation(self, observation: Any) -> str:
+            self.calls += 1
+            return f"{observation} ({self.calls})"
+
+    env = TextObservationWrapper(Script(["a", "b", "c"]), Counting(), history=2)
+    env.reset()
+    env.step("left")
+    row, *_ = env.step("right")
+    assert read(env, row) == expected("a (1)", "left", "b (2)", "right", "c (3)")
+
+
+def test_past_turns_are_text() -> None:
+    class Wrong(Told):
+        def format_past(self, observation: Any) -> Any:
+            return 3
+
+    env = TextObservationWrapper(Script(["a", "b"]), Wrong(), history=1)
+    with pytest.raises(TypeError, match=r"Wrong\.format_past must return str, got int"):
+        env.reset()
+
+
 @pytest.mark.parametrize("history", [-1, 1.0, True, None, "1"])
 def test_history_is_a_count(history: Any) -> None:
     with pytest.raises(ValueError, match="history is the number of past turns"):

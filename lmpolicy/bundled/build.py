@@ -1,4 +1,4 @@
-"""Rebuild the bundled LM from seeds: ``python -m lmpolicy.bundled.build --output FOLDER``.
+"""Rebuild a bundled LM from seeds: ``python -m lmpolicy.bundled.build [--corpus worlds] --output FOLDER``.
 
 Makes the corpus of random play, trains the tokenizer, trains the model and writes both in the format of the Hugging
 Face hub. Corpus and tokenizer come out the same, byte by byte, on every machine with the tested package versions; the
@@ -12,15 +12,18 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch as th
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lmpolicy.bundled.corpus import documents
+from lmpolicy.bundled import corpus as corpus_control
+from lmpolicy.bundled import corpus_worlds
 
 END, PAD = "<|end|>", "<|pad|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
@@ -37,24 +40,46 @@ CONTEXT = 2048
 MAX_TOKEN_LENGTH = 24
 """In characters; without it, whole sentences of the system prompts would become tokens."""
 
-MAX_TOKENS = 320
-"""Longer documents are cut: the rest would be more of the same episode."""
-
 TOKENIZER_SEED, TRAINING_SEED = 1, 2
+POOL = 2000
+"""Documents that are sorted by length at a time."""
 
 
-def build_tokenizer(vocabulary: int, sample: int) -> PreTrainedTokenizerFast:
+@dataclass(frozen=True)
+class Corpus:
+    """What a bundled LM reads."""
+
+    documents: Callable[[int], Iterator[str]]
+    """Yields documents without end, the same for the same seed."""
+    vocabulary: int
+    """Number of tokens, special ones included."""
+    longest: int
+    """In tokens; longer documents are cut: the rest would be more of the same episode."""
+    words: tuple[str, ...] = ()
+    """Words that are always a token of their own, so that they are the same token wherever they are read."""
+
+
+CORPORA = {
+    "control": Corpus(corpus_control.documents, 1024, 320),
+    "worlds": Corpus(corpus_worlds.documents, 2048, 512, corpus_worlds.WORDS),
+}
+
+
+def build_tokenizer(corpus: Corpus, vocabulary: int, sample: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE on the corpus.
 
     Each digit is a token of its own, so that numbers are read by place. Between digits, merges run across words up to
     the end of the sentence: ``" degrees, turns right"`` is one token, which halves what an observation costs.
 
+    :param corpus: what it is trained on.
     :param vocabulary: number of tokens, special ones included.
     :param sample: number of documents.
     """
     tokenizer = Tokenizer(models.BPE())
+    words = "|".join(map(re.escape, corpus.words))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            *([pre_tokenizers.Split(Regex(rf" (?:{words})\b"), behavior="isolated")] if words else []),
             pre_tokenizers.Split(Regex(r" ?\d|[^\d.]+\.?|\."), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -67,7 +92,7 @@ def build_tokenizer(vocabulary: int, sample: int) -> PreTrainedTokenizerFast:
         max_token_length=MAX_TOKEN_LENGTH,
         show_progress=False,
     )
-    texts = itertools.islice(documents(TOKENIZER_SEED), sample)
+    texts = itertools.islice(corpus.documents(TOKENIZER_SEED), sample)
     messages = (message for text in texts for message in re.split("|".join(map(re.escape, SPECIAL_TOKENS)), text))
     tokenizer.train_from_iterator(messages, trainer=trainer)
     fast = PreTrainedTokenizerFast(
@@ -104,16 +129,31 @@ def build_model(vocabulary: int, width: int, layers: int, heads: int) -> LlamaFo
     return model
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, tokens: int) -> Iterator[th.Tensor]:
+class Pools(IterableDataset[list[str]]):
+    """Documents of the training seed, many at a time; made by a process of its own while the model trains.
+
+    :param corpus: what they are.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def __iter__(self) -> Iterator[list[str]]:
+        source = self.corpus.documents(TRAINING_SEED)
+        while True:
+            yield list(itertools.islice(source, POOL))
+
+
+def batches(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, tokens: int) -> Iterator[th.Tensor]:
     """Yield batches of about ``tokens`` tokens, documents of like length together, padded with -1.
 
+    :param corpus: what they are made of.
     :param tokenizer: the trained tokenizer.
     :param tokens: tokens per batch.
     """
-    source = documents(TRAINING_SEED)
     rng = np.random.default_rng(TRAINING_SEED)
-    while True:
-        pool = tokenizer(list(itertools.islice(source, 2000)), truncation=True, max_length=MAX_TOKENS).input_ids
+    for texts in DataLoader(Pools(corpus), batch_size=None, num_workers=1):
+        pool = tokenizer(texts, truncation=True, max_length=corpus.longest).input_ids
         pool.sort(key=len)
         groups: list[list[list[int]]] = [[]]
         for ids in pool:
@@ -125,13 +165,12 @@ def batches(tokenizer: PreTrainedTokenizerFast, tokens: int) -> Iterator[th.Tens
             yield th.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
 
 
-def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, tokens: int, rate: float) -> None:
+def train(model: LlamaForCausalLM, source: Iterator[th.Tensor], steps: int, rate: float) -> None:
     """Next-token training with AdamW, linear warm-up and cosine decay.
 
     :param model: trained in place.
-    :param tokenizer: the trained tokenizer.
+    :param source: of :func:`batches`.
     :param steps: number of optimizer steps.
-    :param tokens: tokens per step.
     :param rate: largest learning rate.
     """
     device = model.device
@@ -145,7 +184,7 @@ def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: in
     )
     model.train()
     start, recent = time.perf_counter(), 0.0
-    for step, batch in enumerate(itertools.islice(batches(tokenizer, tokens), steps), start=1):
+    for step, batch in enumerate(itertools.islice(source, steps), start=1):
         batch = batch.to(device)
         # Padding is on the right, where a causal model does not see it from the left: no mask is needed.
         loss = model(input_ids=batch.clamp(min=0), labels=batch.where(batch >= 0, -100), use_cache=False).loss
@@ -162,8 +201,9 @@ def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: in
 def main() -> None:
     """Build tokenizer and model and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--corpus", choices=CORPORA, default="control", help="what it reads")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write to")
-    parser.add_argument("--vocabulary", type=int, default=1024, help="number of tokens")
+    parser.add_argument("--vocabulary", type=int, help="number of tokens; by default what suits the corpus")
     parser.add_argument("--sample", type=int, default=20_000, help="documents the tokenizer is trained on")
     parser.add_argument("--width", type=int, default=128, help="hidden size")
     parser.add_argument("--layers", type=int, default=3, help="number of layers")
@@ -174,12 +214,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where to train")
     arguments = parser.parse_args()
 
-    tokenizer = build_tokenizer(arguments.vocabulary, arguments.sample)
+    corpus = CORPORA[arguments.corpus]
+    tokenizer = build_tokenizer(corpus, arguments.vocabulary or corpus.vocabulary, arguments.sample)
     tokenizer.save_pretrained(arguments.output)
     th.manual_seed(TRAINING_SEED)
     model = build_model(len(tokenizer), arguments.width, arguments.layers, arguments.heads).to(arguments.device)
     print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens", flush=True)
-    train(model, tokenizer, arguments.steps, arguments.tokens, arguments.rate)
+    train(model, batches(corpus, tokenizer, arguments.tokens), arguments.steps, arguments.rate)
     model.save_pretrained(arguments.output)
 
 

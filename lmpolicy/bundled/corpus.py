@@ -7,7 +7,7 @@ the words, the numbers, and what follows from an action.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -133,7 +133,7 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     """
     env.reset(seed=int(rng.integers(2**31)))
     if rng.random() < SCATTER_SHARE and scatter(env.unwrapped, rng):
-        _, _, terminated = random_step(env, rng)
+        _, _, terminated, _ = random_step(env, rng)
         if terminated:
             env.reset()
     messages = env.prompt.messages
@@ -141,7 +141,7 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     parts.append(f"<|user|>{messages[-1][1]}")
     terminated = False
     for _ in range(int(rng.integers(1, MAX_TURNS + 1))):
-        phrase, _, terminated = random_step(env, rng)
+        phrase, _, terminated, _ = random_step(env, rng)
         parts.append(f"<|assistant|>{phrase}<|user|>{env.prompt.messages[-1][1]}")
         if terminated:
             parts.append(OVER)
@@ -149,7 +149,7 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     if not terminated and rng.random() < FORESIGHT_SHARE:
         points = 0.0
         for _ in range(FORESIGHT_STEPS):
-            _, reward, terminated = random_step(env, rng)
+            _, reward, terminated, _ = random_step(env, rng)
             points += reward
             if terminated:
                 break
@@ -158,17 +158,17 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     return reword("".join(parts), rng) + "<|end|>"
 
 
-def random_step(env: TextObservationWrapper, rng: np.random.Generator) -> tuple[str, float, bool]:
+def random_step(env: TextObservationWrapper, rng: np.random.Generator) -> tuple[str, float, bool, bool]:
     """Take a uniformly random legal action.
 
     :param env: a wrapped env, not at the end of an episode.
     :param rng: source of all chance.
-    :return: the phrase, the reward, whether the episode has terminated.
+    :return: the phrase, the reward, whether the episode has terminated, and whether it was truncated.
     """
     index = int(rng.integers(len(env.prompt.actions)))
     phrase = env.prompt.actions[index]
-    _, reward, terminated, _, _ = env.step(index)
-    return phrase, reward, terminated
+    _, reward, terminated, truncated, _ = env.step(index)
+    return phrase, reward, terminated, truncated
 
 
 def number_document(rng: np.random.Generator) -> str:
@@ -187,13 +187,14 @@ def number_document(rng: np.random.Generator) -> str:
     return "".join(parts) + "<|end|>"
 
 
-def reword(text: str, rng: np.random.Generator) -> str:
+def reword(text: str, rng: np.random.Generator, wordings: Sequence[Sequence[str]] = WORDINGS) -> str:
     """Say some things in other words.
 
     :param text: a document.
     :param rng: source of all chance.
+    :param wordings: words and what may stand in their place.
     """
-    for first, *others in WORDINGS:
+    for first, *others in wordings:
         draw, choice = rng.random(), int(rng.integers(len(others)))
         if draw < REWORD_PROBABILITY and first in text:
             text = re.sub(rf"\b{re.escape(first)}\b", others[choice], text)

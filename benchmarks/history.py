@@ -1,0 +1,121 @@
+"""How much past a partially observed world takes: history length against success and cost.
+
+    python benchmarks/history.py                         # history 0, 1, 2, 4 and 8
+    python benchmarks/history.py --history 0 1 --seeds 0
+
+TextWorld's coin collector: rooms in a row, of which one sees the one where one is; which way one came is in the past
+alone. PPO with the named settings learns on 50 games and is tested on 20 others. Needs
+``pip install "lmpolicy[textworld]"``. Writes benchmarks/results/history.csv and history.png.
+"""
+
+import argparse
+import csv
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import torch
+from _learning_train import evaluate
+from _learning_worlds import missing
+from _machine import processor
+from stable_baselines3 import PPO
+
+import lmpolicy
+from lmpolicy import LMActorCriticPolicy, Prompt
+from lmpolicy.envs import TEXT_WORLD
+
+RESULTS = Path(__file__).parent / "results"
+GAMES = {"challenge": "coin_collector", "level": 10, "games": 50}
+OTHERS = {"split": "test", "games": 20}
+FIELDS = (
+    *("history", "seed", "env_steps", "success", "sampled_success", "mean_length", "prompt_tokens", "train_seconds"),
+    *("steps_per_s", "episodes", "threads", "processor", "torch"),
+)
+
+
+def measure(history, seed, args):
+    """Train with so many past turns, and test; return a row."""
+    settings = lmpolicy.hyperparameters(TEXT_WORLD, **GAMES)
+    settings = replace(settings, wrapper_kwargs={**settings.wrapper_kwargs, "history": history})
+    others = replace(settings, env_kwargs={**settings.env_kwargs, **OTHERS})
+    env = settings.make_env(seed)
+    model = PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **settings.ppo)
+    start = time.perf_counter()
+    model.learn(args.steps or settings.total_timesteps, callback=settings.callbacks())
+    seconds = time.perf_counter() - start
+    rows = model.rollout_buffer.observations.reshape(-1, model.observation_space.shape[0])[:100]
+    prompts = [Prompt.from_json(model.observation_space.decode(row)) for row in rows.astype("uint8")]
+    tokens = fmean(map(len, model.policy.backbone.renderer.prompt_ids(prompts)))
+    test = others.make_env(1_000_000 + 1000 * seed, 20, training=False)
+    numbers = evaluate(model, test, args.episodes, sampled=False, success=True)
+    sampled = evaluate(model, test, args.episodes, sampled=True, success=True)
+    env.close()
+    test.close()
+    row = {"history": history, "seed": seed, "env_steps": model.num_timesteps, "success": numbers["mean_return"]}
+    row |= {"sampled_success": sampled["mean_return"], "mean_length": numbers["mean_length"]}
+    row |= {"prompt_tokens": f"{tokens:.0f}", "train_seconds": f"{seconds:.0f}"}
+    row |= {"steps_per_s": f"{model.num_timesteps / seconds:.1f}", "episodes": args.episodes, "threads": args.threads}
+    print(
+        f"history {history}, seed {seed}: won {float(row['success']):.2f} ({float(row['sampled_success']):.2f} with "
+        f"sampled actions), {row['prompt_tokens']} prompt tokens, {row['steps_per_s']} env steps/s",
+        flush=True,
+    )
+    return {**row, "processor": processor(), "torch": torch.__version__}
+
+
+def draw(rows, path):
+    """Success and cost against the length of the history."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    lengths = sorted({row["history"] for row in rows})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axes, name, label in ((left, "success", "share of unseen games won"), (right, "steps_per_s", "env steps/s")):
+        means = [fmean(float(row[name]) for row in rows if row["history"] == length) for length in lengths]
+        axes.plot(range(len(lengths)), means, "-o", color="#1f5fa8")
+        places = [lengths.index(row["history"]) for row in rows]
+        axes.plot(places, [float(row[name]) for row in rows], "o", ms=4, color="#1f5fa8", alpha=0.4)
+        axes.set_xticks(range(len(lengths)), lengths)
+        axes.set_ylim(0, 1.05 if name == "success" else None)
+        axes.set_xlabel("past turns in the prompt")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--history", nargs="+", type=int, default=[0, 1, 2, 4, 8], help="past turns in the prompt")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--steps", type=int, help="env steps of training; default: those of the named settings")
+    parser.add_argument("--episodes", type=int, default=100, help="per evaluation")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--output", type=Path, default=RESULTS / "history.csv")
+    args = parser.parse_args(argv)
+    if reason := missing(TEXT_WORLD):
+        parser.error(reason)
+    torch.set_num_threads(args.threads)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with args.output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        for history in args.history:
+            for seed in args.seeds:
+                rows.append(measure(history, seed, args))
+                writer.writerow(rows[-1])
+                file.flush()
+    draw(rows, args.output.with_suffix(".png"))
+    print(f"{args.output}\n{args.output.with_suffix('.png')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Learn to play text adventures: PPO of Stable-Baselines3 with a small language model as the policy.
+
+    python examples/text_world.py
+
+Makes games of TextWorld (a coin lies somewhere in a chain of rooms), trains on some, and prints how often games that it
+has not been trained on are won: by random commands, by the untrained model and by the trained one. Then one of them is
+played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in runs/text_world. Ctrl-C ends the
+training early.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import ProgressBarCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+
+import lmpolicy
+from lmpolicy import LMActorCriticPolicy
+from lmpolicy.envs import TEXT_WORLD
+
+SETTINGS = lmpolicy.hyperparameters(TEXT_WORLD, challenge="coin_collector")
+"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+
+
+class RandomPlay:
+    """A policy that picks any of the commands that work right now: what is reached without learning."""
+
+    def __init__(self, env, seed):
+        self.env, self.rng = env, np.random.default_rng(seed)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        counts = [len(prompt.actions) for prompt in self.env.get_attr("prompt")]
+        return np.array([self.rng.integers(count) for count in counts]), state
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+    games = {**SETTINGS.env_kwargs, "level": args.level, "games": args.games}
+    settings = replace(SETTINGS, env_kwargs=games)
+    others = replace(SETTINGS, env_kwargs={**games, "split": "test", "games": args.test_games})
+    print("Making the games that are not there yet; a game takes one to four seconds.", flush=True)
+    try:
+        train_env = settings.make_env(args.seed)
+        eval_env = others.make_env(args.seed + 1000, n_envs=10, training=False)
+    except (ImportError, ValueError) as error:  # textworld is not installed; there is no such level
+        raise SystemExit(str(error)) from None
+    arguments = settings.ppo
+    if args.model is not None:
+        arguments["policy_kwargs"]["model"] = args.model
+    try:
+        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5  # a coin is one point
+
+    scores = {"random": evaluate(RandomPlay(eval_env, args.seed)), "before training": evaluate(model)}
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=[bar, *settings.callbacks()])
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    show_game(model, others.make_env(args.seed + 2000, n_envs=1, training=False))
+    print(f"\nCoin collector, level {args.level}: share of {args.episodes} games won, none of which it was trained on")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def show_game(model, env):
+    """Print a game that the model plays."""
+    row, over, step = env.reset(), False, 0
+    print(f"\n{env.get_attr('prompt')[0].messages[-1][1]}")
+    while not over:
+        action, _ = model.predict(row, deterministic=True)
+        step += 1
+        row, _, done, infos = env.step(action)
+        over = done[0]
+        print(f"> {infos[0]['action_text']}")
+        if not over:
+            print(env.get_attr("prompt")[0].messages[-1][1].partition("Room: ")[2])
+    print(f"*** {'won' if infos[0]['won'] else 'not won'} after {step} commands ***")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--level", type=int, default=5, help="rooms from the start to the coin")
+    parser.add_argument("--games", type=int, default=20, help="games to train on")
+    parser.add_argument("--test-games", type=int, default=10, help="other games, to be tested on")
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=50, help="games per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/text_world"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()
