@@ -68,6 +68,7 @@ class TextWorldEnv(gym.Env):
     :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
     :raises ImportError: if textworld is not installed.
     :raises ValueError: if a parameter is out of range.
+    :raises TypeError: for another render mode.
     :raises FileNotFoundError: if there is no such game.
     """
 
@@ -90,7 +91,8 @@ class TextWorldEnv(gym.Env):
         if reward not in REWARDS:
             raise ValueError(f"reward must be one of {', '.join(REWARDS)}; got {reward!r}")
         if render_mode not in (None, "ansi"):
-            raise ValueError(f'render_mode is "ansi" or None, got {render_mode!r}')
+            # Not a ValueError: Stable-Baselines3's make_vec_env asks for "rgb_array" and takes this for a no.
+            raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
         if game is None:
             wanted = dict(settings or {})
             if level is not None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.envs import TextWorld, task_for
@@ -172,12 +173,18 @@ def test_command_makes_games(folder: Path, capsys: pytest.CaptureFixture[str]) -
         ({"games": 0}, "games is how many"),
         ({"split": "dev"}, "split must be one of train, test, read"),
         ({"reward": "points"}, "reward must be one of score, progress"),
-        ({"render_mode": "human"}, "render_mode"),
     ],
 )
 def test_wrong_arguments(folder: Path, kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TextWorldEnv(folder=folder, **{"level": 3, **kwargs})
+
+
+def test_render_modes_as_stable_baselines3_asks_for_them(folder: Path) -> None:
+    with pytest.raises(TypeError, match='render_mode is "ansi" or None'):
+        TextWorldEnv(folder=folder, level=3, render_mode="human")
+    env = make_vec_env(ID, 2, env_kwargs={"folder": folder, "level": 3}, wrapper_class=TextObservationWrapper)
+    assert env.reset().shape[0] == 2
 
 
 def test_no_such_game(folder: Path) -> None:
