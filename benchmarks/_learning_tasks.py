@@ -62,7 +62,7 @@ class Task:
         return self.env_id.startswith(("BabyAI-", "MiniGrid-"))
 
 
-COINS = {"challenge": "coin_collector", "level": 10, "games": 50}
+COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),

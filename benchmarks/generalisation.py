@@ -131,13 +131,13 @@ GRID = (
     Condition("another phrasing", {"help": as_trained, "task": Reworded(PHRASING)}),
     Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained, "env_kwargs": {"room_size": 12}}),
 )
-COINS = {"challenge": "coin_collector", "level": 10}
+COINS = {"challenge": "coin_collector", "level": 5}
 UNSEEN = {"split": "test", "games": 20}
 TEXT = (
-    Condition("games that it was trained on", {"env_kwargs": {**COINS, "games": 50}}),
+    Condition("games that it was trained on", {"env_kwargs": {**COINS, "games": 20}}),
     Condition("unseen games", {"env_kwargs": {**COINS, **UNSEEN}}),
-    Condition("unseen games, half as far", {"env_kwargs": {**COINS, **UNSEEN, "level": 5}}),
-    Condition("unseen games, half as far again", {"env_kwargs": {**COINS, **UNSEEN, "level": 15}}),
+    Condition("unseen games, twice as far", {"env_kwargs": {**COINS, **UNSEEN, "level": 10}}),
+    Condition("unseen games, three times as far", {"env_kwargs": {**COINS, **UNSEEN, "level": 15}}),
     Condition("unseen games with side rooms", {"env_kwargs": {**COINS, **UNSEEN, "level": 105}}),
     Condition(
         "another challenge: treasure hunter", {"env_kwargs": {"challenge": "treasure_hunter", "level": 5, **UNSEEN}}

@@ -29,7 +29,7 @@ from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.envs import TEXT_WORLD
 
 RESULTS = Path(__file__).parent / "results"
-GAMES = {"challenge": "coin_collector", "level": 10, "games": 50}
+GAMES = {"challenge": "coin_collector", "level": 5, "games": 20}
 OTHERS = {"split": "test", "games": 20}
 FIELDS = (
     *("history", "seed", "env_steps", "success", "sampled_success", "mean_length", "prompt_tokens", "train_seconds"),

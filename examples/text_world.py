@@ -2,10 +2,10 @@
 
     python examples/text_world.py
 
-Makes games of TextWorld (a coin lies somewhere in a chain of rooms), trains on some, and prints how often games that it
-has not been trained on are won: by random commands, by the untrained model and by the trained one. Then one of them is
-played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in runs/text_world. Ctrl-C ends the
-training early.
+Makes games of TextWorld (a coin lies at the end of a chain of rooms), trains on them, and prints how often they are won:
+by random commands, by the untrained model and by the trained one, and how often it wins games that it has not been
+trained on. Then one is played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in
+runs/text_world. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -47,7 +47,8 @@ def main(argv=None):
     print("Making the games that are not there yet; a game takes one to four seconds.", flush=True)
     try:
         train_env = settings.make_env(args.seed)
-        eval_env = others.make_env(args.seed + 1000, n_envs=10, training=False)
+        eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
+        other_env = others.make_env(args.seed + 2000, n_envs=10, training=False)
     except (ImportError, ValueError) as error:  # textworld is not installed; there is no such level
         raise SystemExit(str(error)) from None
     arguments = settings.ppo
@@ -58,8 +59,8 @@ def main(argv=None):
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
-    def evaluate(policy):
-        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+    def evaluate(policy, env=eval_env):
+        returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5  # a coin is one point
 
     scores = {"random": evaluate(RandomPlay(eval_env, args.seed)), "before training": evaluate(model)}
@@ -74,10 +75,12 @@ def main(argv=None):
 
     model.save(args.output / "model")
     scores["after training"] = evaluate(model)
-    show_game(model, others.make_env(args.seed + 2000, n_envs=1, training=False))
-    print(f"\nCoin collector, level {args.level}: share of {args.episodes} games won, none of which it was trained on")
+    unseen, unseen_error = evaluate(model, other_env)
+    show_game(model, settings.make_env(args.seed + 3000, n_envs=1, training=False))
+    print(f"\nCoin collector, level {args.level}: share of {args.episodes} plays of {args.games} games that were won")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"and of {args.test_games} games that it was not trained on: {unseen:.2f} +- {unseen_error:.2f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
     print(f"checkpoint  {args.output / 'model.zip'}")
 

@@ -301,9 +301,18 @@ SETTINGS = (
     Hyperparameters("MiniGrid-DoorKey-5x5-v0", **WORLD),
     Hyperparameters(
         TEXT_WORLD,
-        **WORLD,
+        **{
+            **WORLD,
+            "total_timesteps": 20_000,
+            "batch_size": 512,  # a game has few states, and each prompt is run once per minibatch
+            "gamma": 0.95,
+            "learning_rate": (1e-3, 1e-4),
+            "ent_coef": (0.02, 0.0),
+            "normalize_advantage": True,
+        },
+        env_kwargs={"render_mode": "ansi"},  # Stable-Baselines3 would ask for pictures
         task=TextWorld(list_commands=False),
-        wrapper_kwargs={"history": 1, "max_prompt_bytes": 8192},
+        wrapper_kwargs={"history": 1, "max_prompt_bytes": 8192},  # which way one came is in the past alone
     ),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -13,6 +14,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import lmpolicy
 from lmpolicy import CriticWarmup, EntropySchedule, Hyperparameters, LMActorCriticPolicy, hyperparameters
+from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.recipes import SETTINGS
 from lmpolicy.shaping import PotentialShaping
 
@@ -22,7 +24,10 @@ def name(settings: Hyperparameters) -> str:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=name)
-def test_named_settings_make_a_learner(settings: Hyperparameters) -> None:
+def test_named_settings_make_a_learner(settings: Hyperparameters, tmp_path: Path) -> None:
+    if settings.env_id == TEXT_WORLD:
+        pytest.importorskip("textworld")
+        settings = replace(settings, env_kwargs={**settings.env_kwargs, "level": 1, "folder": tmp_path})
     env = settings.make_env(seed=0)
     model = PPO(LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
     assert env.num_envs == settings.n_envs
