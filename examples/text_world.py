@@ -2,9 +2,9 @@
 
     python examples/text_world.py
 
-Makes games of TextWorld (a coin lies at the end of a chain of rooms), trains on them, and prints how often they are won:
-by random commands, by the untrained model and by the trained one, and how often it wins games that it has not been
-trained on. Then one is played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in
+Makes games of TextWorld (a coin lies at the end of a chain of rooms), trains on them, and prints how often they are
+won: by random commands, by the untrained model and by the trained one, and how often it wins games that it has not
+been trained on. Then one is played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in
 runs/text_world. Ctrl-C ends the training early.
 """
 

@@ -29,7 +29,8 @@ FOLDER = BUNDLED / "worlds"
 
 def test_it_is_small_and_found_by_its_name() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size <= 4 * 2**20
-    assert Path(model_path(WORLDS)) == FOLDER
+    assert Path(model_path(WORLDS)) == FOLDER == build.CORPORA["worlds"].folder
+    assert build.CORPORA["control"].folder == BUNDLED
     assert model_path("somewhere/else") == "somewhere/else"
     assert load_tokenizer(WORLDS).get_vocab() == AutoTokenizer.from_pretrained(FOLDER).get_vocab()
     assert load_tokenizer(WORLDS).get_vocab() != load_tokenizer(None).get_vocab()

@@ -1,4 +1,4 @@
-"""Rebuild a bundled LM from seeds: ``python -m lmpolicy.bundled.build [--corpus worlds] --output FOLDER``.
+"""Rebuild a bundled LM from seeds: ``python -m lmpolicy.bundled.build [--corpus worlds] [--output FOLDER]``.
 
 Makes the corpus of random play, trains the tokenizer, trains the model and writes both in the format of the Hugging
 Face hub. Corpus and tokenizer come out the same, byte by byte, on every machine with the tested package versions; the
@@ -22,8 +22,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from lmpolicy.bundled import BUNDLED, WORLDS, corpus_worlds, model_path
 from lmpolicy.bundled import corpus as corpus_control
-from lmpolicy.bundled import corpus_worlds
 
 END, PAD = "<|end|>", "<|pad|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
@@ -53,6 +53,8 @@ class Corpus:
     """Yields documents without end, the same for the same seed."""
     vocabulary: int
     """Number of tokens, special ones included."""
+    folder: Path
+    """Where the model is kept."""
     longest: int
     """In tokens; longer documents are cut: the rest would be more of the same episode."""
     words: tuple[str, ...] = ()
@@ -60,8 +62,8 @@ class Corpus:
 
 
 CORPORA = {
-    "control": Corpus(corpus_control.documents, 1024, 320),
-    "worlds": Corpus(corpus_worlds.documents, 2048, 512, corpus_worlds.WORDS),
+    "control": Corpus(corpus_control.documents, 1024, BUNDLED, 320),
+    "worlds": Corpus(corpus_worlds.documents, 2048, Path(model_path(WORLDS)), 512, corpus_worlds.WORDS),
 }
 
 
@@ -202,7 +204,7 @@ def main() -> None:
     """Build tokenizer and model and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--corpus", choices=CORPORA, default="control", help="what it reads")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write to")
+    parser.add_argument("--output", type=Path, help="folder to write to; by default that of the bundled LM")
     parser.add_argument("--vocabulary", type=int, help="number of tokens; by default what suits the corpus")
     parser.add_argument("--sample", type=int, default=20_000, help="documents the tokenizer is trained on")
     parser.add_argument("--width", type=int, default=128, help="hidden size")
@@ -216,12 +218,13 @@ def main() -> None:
 
     corpus = CORPORA[arguments.corpus]
     tokenizer = build_tokenizer(corpus, arguments.vocabulary or corpus.vocabulary, arguments.sample)
-    tokenizer.save_pretrained(arguments.output)
+    output = arguments.output or corpus.folder
+    tokenizer.save_pretrained(output)
     th.manual_seed(TRAINING_SEED)
     model = build_model(len(tokenizer), arguments.width, arguments.layers, arguments.heads).to(arguments.device)
     print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens", flush=True)
     train(model, batches(corpus, tokenizer, arguments.tokens), arguments.steps, arguments.rate)
-    model.save_pretrained(arguments.output)
+    model.save_pretrained(output)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import numpy as np
 from lmpolicy.bundled.corpus import FORESIGHT_STEPS, OVER, number_document, random_step, reword
 from lmpolicy.bundled.text_games import RecordedTextWorld
 from lmpolicy.describe import format_number
+from lmpolicy.envs import require_package
 from lmpolicy.envs.babyai import MiniGrid
 from lmpolicy.envs.textworld import TextWorld
 from lmpolicy.wrapper import TextObservationWrapper
@@ -103,10 +104,9 @@ def documents(seed: int) -> Iterator[str]:
 
     :param seed: the same seed gives the same documents.
     """
-    import minigrid  # noqa: F401  # registers its envs
-
     rng = np.random.default_rng(seed)
     names = list(GRIDS)
+    require_package(names[0])
     weights = np.array([GRIDS[name] for name in names], dtype=float)
     options: dict[str, Any] = {"history": len(TURNS) - 1, "max_prompt_bytes": MAX_BYTES}
     grids = {name: TextObservationWrapper(gym.make(name).unwrapped, MiniGrid(), **options) for name in names}
