@@ -4,7 +4,7 @@
     python benchmarks/legal_actions.py --actions 6 42 --repetitions 5
 
 A storeroom shows seven of 48 things at every step, others at the next; each can be handled in six ways, so of 288
-phrases of 3 to 6 tokens, 42 are legal. PPO collects a rollout and learns from it (one epoch), once with the scoring
+phrases of 3 to 8 tokens, 42 are legal. PPO collects a rollout and learns from it (one epoch), once with the scoring
 engine, which runs each prompt once and the phrases behind it as a trie, and once with every phrase behind every prompt
 in padded batches; the latter even without values. Log-probabilities are held equal first. Writes
 benchmarks/results/legal_actions.csv.
