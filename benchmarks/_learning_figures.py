@@ -28,7 +28,7 @@ def save_figures(groups: list[Group], folder: Path) -> list[Path]:
 
     mpl.use("Agg")  # draw to files; no window is needed
     # A task on which nothing has learnt yet has no curve.
-    tasks = {name: found for name, found in by_task(groups).items() if any(one.method != RANDOM for one in found)}
+    tasks = {name: found for name, found in by_task(groups).items() if any(one.learns for one in found)}
     if not tasks:
         return []
     paths = [_save_curve(found, folder / f"learning_{name}.png") for name, found in tasks.items()]
@@ -43,7 +43,7 @@ def _save_curve(groups: list[Group], path: Path) -> Path:
     _draw_curves(axes, groups)
     task = groups[0].task
     axes.set_title(f"{task.name} ({task.env_id}); {_seeds(groups)}", loc="left", fontsize=11)
-    axes.set_ylabel("mean return of an evaluation")
+    axes.set_ylabel("share of episodes that succeed" if task.success else "mean return of an evaluation")
     axes.set_xlabel("env steps")
     _legend(figure, [axes], columns=3)
     figure.savefig(path, dpi=120)
@@ -67,7 +67,7 @@ def _save_all(tasks: dict[str, list[Group]], path: Path) -> Path:
         axes.set_axis_off()
     for axes in grid.flat:
         axes.set_xlabel("env steps")
-    figure.supylabel("mean return of an evaluation", fontsize=10)
+    figure.supylabel("mean return of an evaluation (grids and text adventures: share of successes)", fontsize=10)
     _legend(figure, list(grid.flat), columns=4 if columns > 2 else 2)
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -80,7 +80,7 @@ def _draw_curves(axes: Any, groups: list[Group]) -> None:
 
     task = groups[0].task
     for group in groups:
-        if group.method == RANDOM:
+        if not group.learns:
             continue
         curve = group.curve()
         steps, colour = list(curve), COLOURS[group.kind]
@@ -126,7 +126,7 @@ def _save_steps(tasks: dict[str, list[Group]], path: Path) -> Path:
     from matplotlib import pyplot as plt
     from matplotlib import ticker
 
-    learners = {name: [group for group in found if group.method != RANDOM] for name, found in tasks.items()}
+    learners = {name: [group for group in found if group.learns] for name, found in tasks.items()}
     columns = min(2, len(learners))
     lines = math.ceil(len(learners) / columns)
     height = max(len(found) for found in learners.values())
@@ -175,7 +175,7 @@ def _draw_steps(axes: Any, groups: list[Group]) -> None:
 
 
 def _seeds(groups: list[Group]) -> str:
-    counts = sorted({len(group.runs) for group in groups if group.method != RANDOM})
+    counts = sorted({len(group.runs) for group in groups if group.learns})
     if not counts:
         return "nothing has learnt it yet"
     few, many = counts[0], counts[-1]

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from _learning_tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, RANDOM, TASKS, Task
+from _learning_tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, TASKS, UNTRAINED, Task
 
 SAFE = 3
 """Seeds from which on an interval is given: resampling one or two says nothing."""
@@ -27,9 +27,9 @@ class Run:
         return int(self.rows[0]["seed"])
 
     def returns(self, sampled: bool = False) -> dict[int, float]:
-        """Mean return of each evaluation by env steps; random play is always sampled, and counts as either."""
-        random = self.rows[0]["method"] == RANDOM
-        rows = [row for row in self.rows if random or row["sampled"] == str(int(sampled))]
+        """Mean return of each evaluation by env steps; what does not learn is always sampled, and counts as either."""
+        either = self.rows[0]["method"] in UNTRAINED
+        rows = [row for row in self.rows if either or row["sampled"] == str(int(sampled))]
         return {int(row["env_steps"]): float(row["mean_return"]) for row in rows}
 
     def final(self, sampled: bool = False) -> float:
@@ -70,6 +70,11 @@ class Group:
     def helped(self) -> bool:
         """Whether training had a help that evaluations do not have."""
         return self.runs[0].rows[0]["help"] == "1"
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is trained."""
+        return self.method not in UNTRAINED
 
     @property
     def kind(self) -> tuple[str, bool]:
@@ -176,7 +181,7 @@ SUMMARY = (
 def summarize(group: Group) -> dict[str, str]:
     """A line of ``learning_summary.csv``; an interval or a number of steps that there is not stays empty."""
     finals, bounds = group.finals, interval(group.finals)
-    learns = group.method != RANDOM
+    learns = group.learns
     reached = group.steps_to_threshold()
     middle = median(reached)
     return {

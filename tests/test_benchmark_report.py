@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from learning_tools import table, write_unit
+from learning_tools import table, unit, write_unit
 
 
 def test_summary_equals_hand_computed_numbers(learning: ModuleType, tmp_path: Path) -> None:
@@ -77,3 +77,17 @@ def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -
     names = {path.name for path in tmp_path.glob("*.png")}
     assert names == {"learning.png", "learning_steps.png", "learning_frozenlake.png"}
     assert "| cartpole | random |" in (tmp_path / "learning.md").read_text()
+
+
+def test_the_bot_is_in_the_table_and_learns_nothing(learning: ModuleType, tmp_path: Path) -> None:
+    from _learning_train import run
+
+    run(unit("babyai-redball", "bot", tmp_path, episodes=2))
+    learning.main(["--report-only", "--output", str(tmp_path)])
+    assert not list(tmp_path.glob("*.png"))
+    (row,) = table(tmp_path / "learning_summary.csv")
+    assert (row["method"], row["mean"], row["seeds_reached"], row["train_minutes"]) == ("bot", "1", "", "")
+    write_unit(tmp_path, "babyai-redball", "lm", 0, {0: 0.0, 100: 1.0})
+    learning.main(["--report-only", "--output", str(tmp_path)])
+    assert [row["method"] for row in table(tmp_path / "learning_summary.csv")] == ["lm", "bot"]
+    assert (tmp_path / "learning_babyai-redball.png").exists()
