@@ -25,6 +25,7 @@ from lmpolicy.task import TextTask
 
 __all__ = [
     "TASKS",
+    "TEXT_WORLD",
     "Acrobot",
     "Blackjack",
     "CartPole",
@@ -60,6 +61,7 @@ TASKS: dict[str, type[TextTask]] = {
 OWN = "lmpolicy"
 """Namespace of the envs that are made here."""
 TEXT_WORLD = f"{OWN}/TextWorld-v0"
+"""Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
 FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
 """The task of all ids that begin with a word."""
 

@@ -95,8 +95,10 @@ def test_wheel_holds_the_package_and_nothing_else(archives: dict[str, Path]) -> 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_bundled_model_is_in_every_archive(archives: dict[str, Path], name: str) -> None:
-    assert f"lmpolicy/bundled/{name}" in wheel_files(archives["wheel"])
-    assert f"lmpolicy/bundled/{name}" in sdist_files(archives["sdist"])
+    folders = ("bundled",) if name == "MODEL_CARD.md" else ("bundled", "bundled/worlds")  # one card for both
+    for folder in folders:
+        assert f"lmpolicy/{folder}/{name}" in wheel_files(archives["wheel"])
+        assert f"lmpolicy/{folder}/{name}" in sdist_files(archives["sdist"])
 
 
 def test_every_data_file_of_the_bundled_model_is_in_the_wheel(archives: dict[str, Path]) -> None:
@@ -106,7 +108,7 @@ def test_every_data_file_of_the_bundled_model_is_in_the_wheel(archives: dict[str
 
 
 def test_wheels_are_small(archives: dict[str, Path]) -> None:
-    assert archives["wheel"].stat().st_size < 6e6, "the bundled model has grown, or something else got in"
+    assert archives["wheel"].stat().st_size < 8e6, "a bundled model has grown, or something else got in"
 
 
 def test_source_archive_is_a_whole_project(archives: dict[str, Path]) -> None:
