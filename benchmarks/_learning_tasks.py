@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
 from lmpolicy import GenericTask, TextTask
-from lmpolicy.envs import TEXT_WORLD
+from lmpolicy.envs import TEXT_WORLD, is_world
 from lmpolicy.recipes import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
@@ -59,7 +59,7 @@ class Task:
     @property
     def is_grid(self) -> bool:
         """Whether it is a grid of minigrid."""
-        return self.env_id.startswith(("BabyAI-", "MiniGrid-"))
+        return is_world(self.env_id) and self.env_id != TEXT_WORLD
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}

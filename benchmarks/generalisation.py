@@ -95,6 +95,8 @@ class Condition:
     name: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the settings."""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``gymnasium.make``, beside those of the settings."""
 
 
 def asks_for(*words: str) -> Callable[[gym.Env], gym.Env]:
@@ -129,19 +131,17 @@ GRID = (
     Condition("words never read: maroon, sphere, wrench", {"help": as_trained, "task": Reworded(INVENTED)}),
     Condition("synonyms of actions", {"help": as_trained, "task": Reworded(phrases=SYNONYMS)}),
     Condition("another phrasing", {"help": as_trained, "task": Reworded(PHRASING)}),
-    Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained, "env_kwargs": {"room_size": 12}}),
+    Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5}
 UNSEEN = {"split": "test", "games": 20}
 TEXT = (
-    Condition("games that it was trained on", {"env_kwargs": {**COINS, "games": 20}}),
-    Condition("unseen games", {"env_kwargs": {**COINS, **UNSEEN}}),
-    Condition("unseen games, twice as far", {"env_kwargs": {**COINS, **UNSEEN, "level": 10}}),
-    Condition("unseen games, three times as far", {"env_kwargs": {**COINS, **UNSEEN, "level": 15}}),
-    Condition("unseen games with side rooms", {"env_kwargs": {**COINS, **UNSEEN, "level": 105}}),
-    Condition(
-        "another challenge: treasure hunter", {"env_kwargs": {"challenge": "treasure_hunter", "level": 5, **UNSEEN}}
-    ),
+    Condition("games that it was trained on", env_kwargs={**COINS, "games": 20}),
+    Condition("unseen games", env_kwargs={**COINS, **UNSEEN}),
+    Condition("unseen games, twice as far", env_kwargs={**COINS, **UNSEEN, "level": 10}),
+    Condition("unseen games, three times as far", env_kwargs={**COINS, **UNSEEN, "level": 15}),
+    Condition("unseen games with side rooms", env_kwargs={**COINS, **UNSEEN, "level": 105}),
+    Condition("another challenge: treasure hunter", env_kwargs={"challenge": "treasure_hunter", "level": 5, **UNSEEN}),
 )
 WORLDS = {"grid": ("BabyAI-GoToLocal-v0", GRID), "text": (TEXT_WORLD, TEXT)}
 
@@ -161,7 +161,7 @@ def train(world: str, seed: int, folder: Path, steps: int | None) -> PPO:
 
 def settings_of(world: str, condition: Condition) -> Hyperparameters:
     """The named settings of a world with what a condition changes."""
-    return replace(lmpolicy.hyperparameters(WORLDS[world][0]), **condition.changes)
+    return replace(lmpolicy.hyperparameters(WORLDS[world][0], **condition.env_kwargs), **condition.changes)
 
 
 def main(argv: list[str] | None = None) -> None:

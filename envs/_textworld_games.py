@@ -12,7 +12,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -156,13 +156,10 @@ def _flag(name: str) -> str:
 def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
     """Make one game; with another seed where this one draws a map in which there is no such quest."""
     error = require_textworld().generator.chaining.QuestGenerationError
-    for attempt in range(ATTEMPTS):
-        try:
+    for attempt in range(ATTEMPTS - 1):
+        with suppress(error):
             return _try(challenge, settings, seed + attempt * ANOTHER, file)
-        except error:
-            if attempt == ATTEMPTS - 1:
-                raise
-    return None
+    return _try(challenge, settings, seed + (ATTEMPTS - 1) * ANOTHER, file)
 
 
 def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:

@@ -172,7 +172,7 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     """
     known = [settings for settings in SETTINGS if settings.env_id == env_id]
     if not known and is_world(env_id):
-        known = [Hyperparameters(env_id, **WORLD)]
+        return Hyperparameters(env_id, env_kwargs=env_kwargs, **WORLD)
     if not known:
         return Hyperparameters(env_id, env_kwargs=env_kwargs, score_normalization="token")
     settings = next(
@@ -205,7 +205,7 @@ WORLD: dict[str, Any] = {
     "ent_coef": (0.01, 0.0),
     "normalize_advantage": False,
 }
-"""Of grids and text adventures: the LM that has read of them, and rewards that are rare at first."""
+"""Of every grid, and where TextWorld's begin: the LM that has read of them, and rewards that are rare at first."""
 
 SETTINGS = (
     Hyperparameters(
@@ -294,11 +294,6 @@ SETTINGS = (
         n_epochs=6,
         ent_coef=(0.01, 0.0),
     ),
-    Hyperparameters("BabyAI-GoToRedBallNoDists-v0", **WORLD),
-    Hyperparameters("BabyAI-GoToObj-v0", **WORLD),
-    Hyperparameters("BabyAI-GoToLocal-v0", **WORLD),
-    Hyperparameters("MiniGrid-Empty-8x8-v0", **WORLD),
-    Hyperparameters("MiniGrid-DoorKey-5x5-v0", **WORLD),
     Hyperparameters(
         TEXT_WORLD,
         **{

@@ -18,12 +18,17 @@ from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.recipes import SETTINGS
 from lmpolicy.shaping import PotentialShaping
 
+GRIDS = (
+    *("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0"),
+    *("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0"),
+)
+
 
 def name(settings: Hyperparameters) -> str:
     return f"{settings.env_id} {dict(settings.env_kwargs)}"
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=name)
+@pytest.mark.parametrize("settings", [*SETTINGS, *map(hyperparameters, GRIDS)], ids=name)
 def test_named_settings_make_a_learner(settings: Hyperparameters, tmp_path: Path) -> None:
     if settings.env_id == TEXT_WORLD:
         pytest.importorskip("textworld")
