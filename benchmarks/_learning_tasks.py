@@ -43,6 +43,9 @@ class Task:
     """Mean return of an evaluation from which on the task counts as learnt."""
     episodes: int = 100
     """Per evaluation."""
+    copies: int = 100
+    """Envs side by side in an evaluation: one forward of the LM serves all of them, and all play until the last has
+    ended its share. With fewer, less play is for nothing where some episodes are much longer than others."""
     every: int = 5_000
     """Env steps between evaluations."""
     wide: bool = False
@@ -63,6 +66,7 @@ class Task:
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
+UNSEEN = {"split": "test", "games": 100}
 HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
@@ -76,7 +80,7 @@ TASKS = (
     ),
     Task("taxi", "Taxi-v4", {"max_episode_steps": 200}, -770, 7.9, 7, every=10_000, wide=True),
     Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
-    Task("acrobot", "Acrobot-v1", {}, -497, None, -85),
+    Task("acrobot", "Acrobot-v1", {}, -497, None, -85, copies=20),
     Task("mountaincar", "MountainCar-v0", {}, -200, None, -130, every=10_000),
     Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, words=OtherWords()),
     Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, words=GenericTask()),
@@ -86,7 +90,7 @@ TASKS = (
     Task("babyai-golocal", "BabyAI-GoToLocal-v0", {}, 0.1, 1, 0.8, every=20_000, success=True),
     Task("minigrid-empty", "MiniGrid-Empty-8x8-v0", {}, 0.2, 1, 0.95, success=True),
     Task("minigrid-doorkey", "MiniGrid-DoorKey-5x5-v0", {}, 0.1, 1, 0.95, success=True),
-    Task("textworld-coins", TEXT_WORLD, COINS, 0.1, 1, 0.9, success=True, test_kwargs={"split": "test", "games": 20}),
+    Task("textworld-coins", TEXT_WORLD, COINS, 0.2, 1, 0.9, every=1_000, success=True, test_kwargs=UNSEEN),
     Task("textworld-house", TEXT_WORLD, HOUSE, 0, 1, 0.8, success=True),
 )
 BY_NAME = {task.name: task for task in TASKS}

@@ -31,8 +31,6 @@ FIELDS = (
     *("episodes", "mean_return", "std_return", "mean_length", "sampled"),
     *("threads", "processor", "torch", "date", "options", "settings"),
 )
-COPIES = 100
-"""Envs side by side in an evaluation: one forward pass of the LM serves all of them."""
 
 FIRST_SEED, SEEDS = 1_000_000, 1_000
 """Where the seeds of evaluation envs begin, far above those of training, and how many each run has to itself."""
@@ -136,7 +134,7 @@ def training_env(unit: Unit) -> VecEnv:
 
 def evaluation_env(unit: Unit) -> VecEnv:
     """The env as it is, without help or scaled rewards, with seeds of its own."""
-    copies = min(COPIES, unit.evaluation_episodes)
+    copies = min(unit.task.copies, unit.evaluation_episodes)
     seed = FIRST_SEED + SEEDS * unit.seed
     if unit.in_words:
         settings = replace(unit.settings, env_kwargs={**unit.settings.env_kwargs, **unit.task.test_kwargs})

@@ -133,10 +133,10 @@ GRID = (
     Condition("another phrasing", {"help": as_trained, "task": Reworded(PHRASING)}),
     Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained}, {"room_size": 12}),
 )
-COINS = {"challenge": "coin_collector", "level": 5}
+COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 20}
 TEXT = (
-    Condition("games that it was trained on", env_kwargs={**COINS, "games": 20}),
+    Condition("games that it was trained on", env_kwargs=COINS),
     Condition("unseen games", env_kwargs={**COINS, **UNSEEN}),
     Condition("unseen games, twice as far", env_kwargs={**COINS, **UNSEEN, "level": 10}),
     Condition("unseen games, three times as far", env_kwargs={**COINS, **UNSEEN, "level": 15}),
@@ -160,8 +160,10 @@ def train(world: str, seed: int, folder: Path, steps: int | None) -> PPO:
 
 
 def settings_of(world: str, condition: Condition) -> Hyperparameters:
-    """The named settings of a world with what a condition changes."""
-    return replace(lmpolicy.hyperparameters(WORLDS[world][0], **condition.env_kwargs), **condition.changes)
+    """The named settings of a world, for what is trained on, with what a condition changes."""
+    env_id, (trained_on, *_) = WORLDS[world]
+    settings = lmpolicy.hyperparameters(env_id, **trained_on.env_kwargs)
+    return replace(settings, env_kwargs={**settings.env_kwargs, **condition.env_kwargs}, **condition.changes)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -25,7 +25,7 @@ from _examples import load_example
 from _learning_report import require
 from _learning_statistics import Group, interquartile_mean, read_groups
 from _learning_tasks import BY_NAME, FIVE, LM, RANDOM, Unit
-from _learning_train import COPIES, FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
+from _learning_train import FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from stable_baselines3 import PPO
 
 from lmpolicy import LMActorCriticPolicy, make_multi_env
@@ -67,7 +67,7 @@ def run(seed, args):
     )
     evaluations = {
         one.env_id: make_multi_env(
-            [replace(one, n_envs=min(COPIES, files[one.env_id].evaluation_episodes))],
+            [replace(one, n_envs=min(files[one.env_id].task.copies, files[one.env_id].evaluation_episodes))],
             FIRST_SEED + SEEDS * seed,
             normalize_reward=False,
             n_actions=width,

@@ -9,8 +9,9 @@ more than the room.
 Action phrases: the commands that the game admits in this state, e.g. ``go north``, ``take coin from table``, as they
 change. With ``TextWorld(useful_only=True)`` only those that do more than to tell again what the observation says.
 
-Reward: points gained in this step (a quest is worth one, some games more), or with ``reward="progress"`` 1 for a step
-on the way to the goal and -1 for one away from it. Terminates when the game is won or lost; truncated after 50 steps,
+Reward: points gained in this step (a quest is worth one, some games more); with ``reward="discovery"`` also 1 for every
+room that is new in this episode; or with ``reward="progress"`` 1 for a step on the way to the goal and -1 for one away
+from it. Terminates when the game is won or lost; truncated after 50 steps,
 or ``max_episode_steps`` of ``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with
 ``history=2``.
 """
@@ -35,7 +36,8 @@ STATUS = re.compile(r"-= [^=]* =-\s*\d+/\d+\s*$")
 """The status line behind an answer: room, score and moves."""
 CHARACTERS = frozenset(string.printable)
 PARTS = ("objective", "description", "inventory", "feedback")
-REWARDS = ("score", "progress")
+OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
+REWARDS = ("score", "progress", "discovery")
 REPORTS = re.compile(r"look$|inventory$|examine (?!.*cookbook)")
 """Commands that change nothing and tell nothing new: a cookbook holds its recipe, all else is in the observation."""
 
@@ -49,8 +51,9 @@ class TextWorldEnv(gym.Env):
         >>> info["admissible_commands"]  # doctest: +SKIP
         ('go east', 'inventory', 'look')
 
-    Observations are the texts ``objective``, ``description`` (of the room), ``inventory`` and ``feedback`` (the game's
-    answer to the last command). An action is a command, any text. ``info`` has ``admissible_commands``, ``score``,
+    Observations are the texts ``objective``, ``description`` (of the room), ``inventory``, ``feedback`` (the game's
+    answer to the last command) and ``way_back`` (the direction from which this room was entered; empty in the first).
+    An action is a command, any text. ``info`` has ``admissible_commands``, ``score``,
     ``max_score``, ``won``, ``lost``, ``moves`` and ``game`` (the file's name).
 
     :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
@@ -63,7 +66,8 @@ class TextWorldEnv(gym.Env):
         the way.
     :param games: how many different games.
     :param split: ``"train"`` or ``"test"``: games with seeds of their own.
-    :param reward: ``"score"`` or ``"progress"``.
+    :param reward: ``"score"``, ``"discovery"`` or ``"progress"``. Where every game has a map of its own, ``"progress"``
+        rewards learning the maps by heart, since after a wrong turn the right way is back; ``"discovery"`` does not.
     :param folder: where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or ``~/.cache/lmpolicy/textworld``.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
     :raises ImportError: if textworld is not installed.
@@ -108,7 +112,7 @@ class TextWorldEnv(gym.Env):
                 )
         self.reward, self.render_mode = reward, render_mode
         text: dict[str, spaces.Space[Any]] = {
-            part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in PARTS
+            part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in (*PARTS, "way_back")
         }
         self.observation_space = spaces.Dict(text)
         self.action_space = spaces.Text(LONGEST_COMMAND, charset=CHARACTERS)
@@ -121,6 +125,9 @@ class TextWorldEnv(gym.Env):
         self._running: Any = None
         self._state: Any = None
         self._score = 0
+        self._way_back = ""
+        self._seen: set[str] = set()
+        """Names of the rooms of this episode."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -138,7 +145,8 @@ class TextWorldEnv(gym.Env):
             with unscored():
                 self._running = require_textworld().start(str(file), self._requested)
             self._file = file
-        self._state, self._score = self._running.reset(), 0
+        self._state, self._score, self._way_back = self._running.reset(), 0, ""
+        self._seen = {self._room()}
         return self._observe(""), self._info()
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
@@ -148,9 +156,18 @@ class TextWorldEnv(gym.Env):
         """
         # A line break would be read as a second command.
         command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
+        left = self._room()
         self._state, score, done = self._running.step(command)
-        reward = score - self._score if self.reward == "score" else self._state["intermediate_reward"]
+        room = self._room()
+        if room != left:
+            self._way_back = OPPOSITE.get(command.removeprefix("go "), "")
+        reward = score - self._score
+        if self.reward == "discovery":
+            reward += room not in self._seen
+        elif self.reward == "progress":
+            reward = self._state["intermediate_reward"]
         self._score = score
+        self._seen.add(room)
         return self._observe(self._state["feedback"]), float(reward), bool(done), False, self._info()
 
     def render(self) -> str | None:
@@ -163,9 +180,13 @@ class TextWorldEnv(gym.Env):
             self._running.close()
         self._running, self._file = None, None
 
+    def _room(self) -> str:
+        """Name of the room where one is: it heads the description, which changes with what is taken."""
+        return (self._state["description"] or "").strip().partition("\n")[0]
+
     def _observe(self, feedback: str) -> dict[str, str]:
         texts = {**{part: self._state[part] for part in PARTS[:3]}, "feedback": STATUS.sub("", feedback)}
-        return {part: _plain(text or "") for part, text in texts.items()}
+        return {**{part: _plain(text or "") for part, text in texts.items()}, "way_back": self._way_back}
 
     def _info(self) -> dict[str, Any]:
         state = self._state
@@ -188,13 +209,16 @@ class TextWorld(TextTask):
         results without.
     :param list_commands: whether the prompt lists the legal commands. A policy that scores them reads each of them
         anyway, and without the list a prompt is a third shorter; free text needs it.
+    :param tell_way_back: whether the prompt says from which direction the room was entered, which is otherwise in the
+        past alone: with it, a maze needs no ``history``.
     """
 
     system_prompt = "You play a text adventure. Reach the goal with as few commands as possible."
     max_actions = 64
 
-    def __init__(self, useful_only: bool = False, list_commands: bool = True) -> None:
+    def __init__(self, useful_only: bool = False, list_commands: bool = True, tell_way_back: bool = False) -> None:
         super().__init__()
+        self.tell_way_back = tell_way_back
         self.useful_only = useful_only
         self.list_actions = list_commands
 
@@ -212,7 +236,7 @@ class TextWorld(TextTask):
     def format_observation(self, observation: Any) -> str:
         """Goal, room, what is carried and the last answer.
 
-        :param observation: ``objective``, ``description``, ``inventory`` and ``feedback``.
+        :param observation: ``objective``, ``description``, ``inventory``, ``feedback`` and ``way_back``.
         """
         objective = _sentence(observation["objective"])
         return (f"Goal: {objective} " if objective else "") + self.format_past(observation)
@@ -225,6 +249,9 @@ class TextWorld(TextTask):
         room, carried, answer = (_sentence(observation[part]) for part in PARTS[1:])
         heard = answer.replace(room, "").replace(carried, "").strip()
         told = [f"Room: {room}", carried]
+        told += (
+            [f"You came from the {observation['way_back']}."] if self.tell_way_back and observation["way_back"] else []
+        )
         told += [f"Last answer: {heard}"] if heard else []
         return " ".join(told)
 

@@ -4,8 +4,8 @@
 
 Makes games of TextWorld (a coin lies at the end of a chain of rooms), trains on them, and prints how often they are
 won: by random commands, by the untrained model and by the trained one, and how often it wins games that it has not
-been trained on. Then one is played, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands in
-runs/text_world. Ctrl-C ends the training early.
+been trained on. Then it plays one of those, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands
+in runs/text_world. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -43,11 +43,12 @@ def main(argv=None):
     args.output.mkdir(parents=True, exist_ok=True)
     games = {**SETTINGS.env_kwargs, "level": args.level, "games": args.games}
     settings = replace(SETTINGS, env_kwargs=games)
-    others = replace(SETTINGS, env_kwargs={**games, "split": "test", "games": args.test_games})
+    plain = replace(SETTINGS, env_kwargs={**games, "reward": "score"})  # a coin is one point, a new room is none
+    others = replace(SETTINGS, env_kwargs={**plain.env_kwargs, "split": "test", "games": args.test_games})
     print("Making the games that are not there yet; a game takes one to four seconds.", flush=True)
     try:
         train_env = settings.make_env(args.seed)
-        eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
+        eval_env = plain.make_env(args.seed + 1000, n_envs=10, training=False)
         other_env = others.make_env(args.seed + 2000, n_envs=10, training=False)
     except (ImportError, ValueError) as error:  # textworld is not installed; there is no such level
         raise SystemExit(str(error)) from None
@@ -61,7 +62,7 @@ def main(argv=None):
 
     def evaluate(policy, env=eval_env):
         returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
-        return np.mean(returns), np.std(returns) / len(returns) ** 0.5  # a coin is one point
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
     scores = {"random": evaluate(RandomPlay(eval_env, args.seed)), "before training": evaluate(model)}
     print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
@@ -76,7 +77,7 @@ def main(argv=None):
     model.save(args.output / "model")
     scores["after training"] = evaluate(model)
     unseen, unseen_error = evaluate(model, other_env)
-    show_game(model, settings.make_env(args.seed + 3000, n_envs=1, training=False))
+    show_game(model, others.make_env(args.seed + 3000, n_envs=1, training=False))
     print(f"\nCoin collector, level {args.level}: share of {args.episodes} plays of {args.games} games that were won")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
@@ -105,8 +106,8 @@ def parse_arguments(argv):
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--level", type=int, default=5, help="rooms from the start to the coin")
-    parser.add_argument("--games", type=int, default=20, help="games to train on")
-    parser.add_argument("--test-games", type=int, default=10, help="other games, to be tested on")
+    parser.add_argument("--games", type=int, default=100, help="games to train on")
+    parser.add_argument("--test-games", type=int, default=20, help="other games, to be tested on")
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")

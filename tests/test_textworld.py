@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.envs import TextWorld, task_for
 from lmpolicy.envs._textworld_games import main, make_games, unscored
-from lmpolicy.envs.textworld import TextWorldEnv
+from lmpolicy.envs.textworld import OPPOSITE, TextWorldEnv
 
 ID = "lmpolicy/TextWorld-v0"
 OBSERVATION = {
@@ -63,6 +63,15 @@ def test_a_past_turn_leaves_out_the_goal() -> None:
     assert (
         TextWorld().format_past(OBSERVATION) == "Room: Pantry. A small room. You see a coin. You are carrying nothing."
     )
+
+
+def test_the_way_back_is_told_on_request() -> None:
+    told = TextWorld(tell_way_back=True)
+    came = {**OBSERVATION, "way_back": "east"}
+    assert told.format_observation(came).endswith("You are carrying nothing. You came from the east.")
+    assert told.format_past(came).endswith("You came from the east.")
+    for task, observation in ((TextWorld(), came), (told, {**OBSERVATION, "way_back": ""})):
+        assert "You came from" not in task.format_observation(observation)
 
 
 def test_commands_may_be_left_out_of_the_prompt() -> None:
@@ -215,8 +224,25 @@ def test_progress_is_rewarded_and_the_way_back_is_not(folder: Path) -> None:
     env = make(folder, reward="progress")
     _, info = env.reset(seed=0)
     first = solution(folder / info["game"])[0]
-    back = {"north": "south", "south": "north", "east": "west", "west": "east"}[first.split()[1]]
-    assert [env.step(command)[1] for command in (first, f"go {back}", "look", first)] == [1, -1, 0, 1]
+    back = f"go {OPPOSITE[first.split()[1]]}"
+    assert [env.step(command)[1] for command in (first, back, "look", first)] == [1, -1, 0, 1]
+
+
+def test_new_rooms_are_rewarded_once_and_the_way_back_is_known(folder: Path) -> None:
+    env = make(folder, reward="discovery")
+    observation, info = env.reset(seed=0)
+    first, second, *_ = way = solution(folder / info["game"])
+    back = f"go {OPPOSITE[first.split()[1]]}"
+    assert observation["way_back"] == ""
+    expected = [(first, 1), ("look", 0), (back, 0), (first, 0), (second, 1), *((command, 1) for command in way[2:])]
+    for command, reward in expected:
+        observation, rewarded, *_ = env.step(command)
+        assert (command, rewarded) == (command, reward)
+        if command in (first, "look"):
+            assert observation["way_back"] == back.split()[1]
+        if command == back:
+            assert observation["way_back"] == first.split()[1]
+    assert env.reset()[0]["way_back"] == ""
 
 
 def test_seed_decides_which_games(folder: Path) -> None:
