@@ -217,6 +217,12 @@ TEXT: dict[str, Any] = {
     "gae_lambda": 0.9,
 }
 """Of every challenge of TextWorld: prompts are long, and there is much to learn from few of them."""
+OBJECTS: dict[str, Any] = {
+    "task": TextWorld(list_commands=False),
+    "ent_coef": (0.01, 0.0),
+    "score_normalization": "token",
+}
+"""Of games with many things: by ``"sum"``, long commands would be so unlikely at first that they are never tried."""
 AS_TEXT = {"render_mode": "ansi"}
 """Stable-Baselines3 would ask for pictures."""
 
@@ -318,6 +324,19 @@ SETTINGS = (
         env_kwargs={**AS_TEXT, "challenge": "coin_collector", "reward": "discovery"},
         task=TextWorld(list_commands=False, tell_way_back=True),
     ),
-    Hyperparameters(TEXT_WORLD, **TEXT, env_kwargs=AS_TEXT, task=TextWorld(list_commands=False)),
+    Hyperparameters(TEXT_WORLD, **TEXT, **OBJECTS, env_kwargs={**AS_TEXT, "challenge": "coin_collector"}),
+    Hyperparameters(
+        TEXT_WORLD,
+        **{
+            **TEXT,
+            **OBJECTS,
+            "total_timesteps": 10_000,
+            "n_epochs": 4,
+            "gamma": 0.6,  # a point is seldom more than two commands away
+            "learning_rate": (1e-3, 0.0),
+        },
+        env_kwargs={**AS_TEXT, "challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}},
+    ),
+    Hyperparameters(TEXT_WORLD, **TEXT, **OBJECTS, env_kwargs=AS_TEXT),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""

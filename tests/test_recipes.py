@@ -32,7 +32,8 @@ def name(settings: Hyperparameters) -> str:
 def test_named_settings_make_a_learner(settings: Hyperparameters, tmp_path: Path) -> None:
     if settings.env_id == TEXT_WORLD:
         pytest.importorskip("textworld")
-        settings = replace(settings, env_kwargs={**settings.env_kwargs, "level": 1, "folder": tmp_path})
+        level = {} if settings.env_kwargs.get("challenge") == "simple" else {"level": 1}
+        settings = replace(settings, env_kwargs={**settings.env_kwargs, **level, "folder": tmp_path})
     env = settings.make_env(seed=0)
     model = PPO(LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
     assert env.num_envs == settings.n_envs
@@ -43,7 +44,7 @@ def test_named_settings_make_a_learner(settings: Hyperparameters, tmp_path: Path
     kwargs = model.policy._get_constructor_parameters()
     assert kwargs["lora"] == settings.lora
     assert kwargs["critic_lr_factor"] == settings.critic_lr_factor
-    assert kwargs["score_normalization"] == settings.score_normalization == "sum"
+    assert kwargs["score_normalization"] == settings.score_normalization
     json.dumps(settings.ppo["policy_kwargs"])
 
 
@@ -54,6 +55,19 @@ def test_worlds_are_learnt_by_the_lm_that_has_read_of_them() -> None:
         assert settings.ppo["policy_kwargs"]["model"] == "lmpolicy/worlds"
         assert settings.score_normalization == "sum"
     assert hyperparameters("CartPole-v1").ppo["policy_kwargs"]["model"] is None
+
+
+def test_settings_of_text_adventures_go_by_the_challenge() -> None:
+    coins, house = (hyperparameters(TEXT_WORLD, challenge=name) for name in ("coin_collector", "simple"))
+    assert coins == hyperparameters(TEXT_WORLD)
+    assert coins.env_kwargs["reward"] == "discovery"
+    assert coins.task.tell_way_back  # type: ignore[union-attr]
+    assert house.env_kwargs["settings"]["rewards"] == "dense"
+    other = hyperparameters(TEXT_WORLD, challenge="cooking", settings={"recipe": 1})
+    assert "reward" not in other.env_kwargs
+    assert house.score_normalization == other.score_normalization == "token"
+    plain = hyperparameters(TEXT_WORLD, reward="score")
+    assert (plain.env_kwargs["challenge"], plain.gamma) == ("coin_collector", other.gamma)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
