@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import warnings
@@ -16,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+log = logging.getLogger(__name__)
+
 CUSTOM = "custom"
 CUSTOM_SETTINGS = {"world_size": 5, "nb_objects": 10, "nb_parallel_quests": 1, "quest_length": 5, "quest_breadth": 1}
 """Options of a game that belongs to no challenge, with the defaults of ``tw-make``."""
@@ -23,6 +26,8 @@ SPLITS = {"train": 0, "test": 1_000_000, "read": 2_000_000}
 """First seed of each split; the last is for what the bundled LM has read."""
 ATTEMPTS, ANOTHER = 20, 10_000_000
 """How often another seed is tried where one draws a map without such a quest, and how far away it is."""
+FEW = 5
+"""Games that are made without a word."""
 EXTENSIONS = (".json", ".z8")
 """Of the files of a game; the last is what makes it complete."""
 
@@ -61,13 +66,15 @@ def make_games(
     target = Path(folder) if folder is not None else default_folder()
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    files = []
-    for seed in range(SPLITS[split], SPLITS[split] + games):
-        file = target / f"{challenge}-{kind}-{seed}.z8"
-        if not file.is_file():
-            _make(challenge, settings, seed, file)
-        files.append(file)
-    return files
+    wanted = {seed: target / f"{challenge}-{kind}-{seed}.z8" for seed in range(SPLITS[split], SPLITS[split] + games)}
+    absent = {seed: file for seed, file in wanted.items() if not file.is_file()}
+    if len(absent) > FEW:
+        log.warning(
+            "making %d games of %s, one to four seconds each; they are kept in %s", len(absent), challenge, target
+        )
+    for seed, file in absent.items():
+        _make(challenge, settings, seed, file)
+    return list(wanted.values())
 
 
 @contextmanager

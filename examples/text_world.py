@@ -45,7 +45,6 @@ def main(argv=None):
     settings = replace(SETTINGS, env_kwargs=games)
     plain = replace(SETTINGS, env_kwargs={**games, "reward": "score"})  # a coin is one point, a new room is none
     others = replace(SETTINGS, env_kwargs={**plain.env_kwargs, "split": "test", "games": args.test_games})
-    print("Making the games that are not there yet; a game takes one to four seconds.", flush=True)
     try:
         train_env = settings.make_env(args.seed)
         eval_env = plain.make_env(args.seed + 1000, n_envs=10, training=False)

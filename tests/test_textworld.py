@@ -118,6 +118,19 @@ def test_games_are_made_from_seeds_and_kept(folder: Path) -> None:
     assert {file.suffix for file in folder.iterdir() if file.is_file()} == {".z8", ".json"}
 
 
+def test_a_long_wait_is_announced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from lmpolicy.envs import _textworld_games as games
+
+    monkeypatch.setattr(games, "_make", lambda challenge, settings, seed, file: file.touch())
+    make_games("coin_collector", {"level": 4}, 5, "train", folder / "few")
+    assert not caplog.records
+    make_games("coin_collector", {"level": 4}, 11, "train", folder / "few")
+    make_games("coin_collector", {"level": 4}, 11, "train", folder / "few")
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [6]
+
+
 def test_a_map_without_such_a_quest_is_drawn_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from textworld.generator.chaining import QuestGenerationError
 
