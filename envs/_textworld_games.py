@@ -67,13 +67,12 @@ def make_games(
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     wanted = {seed: target / f"{challenge}-{kind}-{seed}.z8" for seed in range(SPLITS[split], SPLITS[split] + games)}
-    absent = {seed: file for seed, file in wanted.items() if not file.is_file()}
-    if len(absent) > FEW:
-        log.warning(
-            "making %d games of %s, one to four seconds each; they are kept in %s", len(absent), challenge, target
-        )
-    for seed, file in absent.items():
-        _make(challenge, settings, seed, file)
+    absent = sum(not file.is_file() for file in wanted.values())
+    if absent > FEW:
+        log.warning("making %d games of %s, one to four seconds each; they are kept in %s", absent, challenge, target)
+    for seed, file in wanted.items():
+        if not file.is_file():  # another process may have made it in the meantime
+            _make(challenge, settings, seed, file)
     return list(wanted.values())
 
 
