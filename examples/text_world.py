@@ -25,6 +25,8 @@ from lmpolicy.envs import TEXT_WORLD
 
 SETTINGS = lmpolicy.hyperparameters(TEXT_WORLD, challenge="coin_collector")
 """Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+GAMES, TEST_GAMES = 100, 20
+"""How many there are to train on, and others to be tested on."""
 
 
 class RandomPlay:
@@ -105,8 +107,8 @@ def parse_arguments(argv):
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--level", type=int, default=5, help="rooms from the start to the coin")
-    parser.add_argument("--games", type=int, default=100, help="games to train on")
-    parser.add_argument("--test-games", type=int, default=20, help="other games, to be tested on")
+    parser.add_argument("--games", type=int, default=GAMES, help="games to train on")
+    parser.add_argument("--test-games", type=int, default=TEST_GAMES, help="other games, to be tested on")
     parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")

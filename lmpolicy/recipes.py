@@ -215,14 +215,11 @@ TEXT: dict[str, Any] = {
     "batch_size": 128,
     "n_epochs": 2,
     "gae_lambda": 0.9,
+    "ent_coef": (0.01, 0.0),
+    "task": TextWorld(list_commands=False),
+    "score_normalization": "token",  # by "sum", long or rare commands may be so unlikely that they are never tried
 }
 """Of every challenge of TextWorld: prompts are long, and there is much to learn from few of them."""
-OBJECTS: dict[str, Any] = {
-    "task": TextWorld(list_commands=False),
-    "ent_coef": (0.01, 0.0),
-    "score_normalization": "token",
-}
-"""Of games with many things: by ``"sum"``, long commands would be so unlikely at first that they are never tried."""
 AS_TEXT = {"render_mode": "ansi"}
 """Stable-Baselines3 would ask for pictures."""
 
@@ -320,16 +317,15 @@ SETTINGS = (
             "gamma": 0.3,  # new rooms are rewarded at once; a long view would reward finding back after a wrong turn
             "learning_rate": (7e-4, 0.0),
             "ent_coef": (0.02, 0.0),
+            "task": TextWorld(list_commands=False, tell_way_back=True),
         },
         env_kwargs={**AS_TEXT, "challenge": "coin_collector", "reward": "discovery"},
-        task=TextWorld(list_commands=False, tell_way_back=True),
     ),
-    Hyperparameters(TEXT_WORLD, **TEXT, **OBJECTS, env_kwargs={**AS_TEXT, "challenge": "coin_collector"}),
+    Hyperparameters(TEXT_WORLD, **TEXT, env_kwargs={**AS_TEXT, "challenge": "coin_collector"}),
     Hyperparameters(
         TEXT_WORLD,
         **{
             **TEXT,
-            **OBJECTS,
             "total_timesteps": 10_000,
             "n_epochs": 4,
             "gamma": 0.6,  # a point is seldom more than two commands away
@@ -337,6 +333,6 @@ SETTINGS = (
         },
         env_kwargs={**AS_TEXT, "challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}},
     ),
-    Hyperparameters(TEXT_WORLD, **TEXT, **OBJECTS, env_kwargs=AS_TEXT),
+    Hyperparameters(TEXT_WORLD, **TEXT, env_kwargs=AS_TEXT),
 )
 """The named settings; of several for the same id, the first that contradicts no argument is taken."""

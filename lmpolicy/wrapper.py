@@ -311,19 +311,15 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
         """The prompt for an observation, shortened until it fits, and its row."""
         prompt, row, shortened = self._composer.compose(self._turns, text, phrases)
-        if shortened:
-            self._count_truncation()
-        return prompt, row
-
-    def _count_truncation(self) -> None:
-        self._truncated_prompts += 1
-        if self._truncated_prompts == 1:
+        self._truncated_prompts += shortened
+        if shortened and self._truncated_prompts == 1:
             room = self._composer.space.max_bytes
             warnings.warn(
                 f"a prompt did not fit into max_prompt_bytes={room} and was shortened (oldest "
                 'history first, then the observation); counted in info["prompt_truncated"], not warned of again',
                 stacklevel=2,
             )
+        return prompt, row
 
 
 def _check_env(env: Any) -> None:

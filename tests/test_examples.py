@@ -35,6 +35,8 @@ def example(
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if request.param == "text_world":
+        module.GAMES, module.TEST_GAMES = 3, 2
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
     if hasattr(module, "SETTINGS"):
         module.SETTINGS = replace(module.SETTINGS, **short)

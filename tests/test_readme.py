@@ -66,6 +66,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
             words += ["--help"]
         elif words[1].startswith("examples/") and "--help" not in words:
             words += ["--steps", "64", "--episodes", "2", "--output", str(tmp_path)]
+            words += ["--games", "2", "--test-games", "1"] if words[1] == "examples/text_world.py" else []
     else:
         pytest.fail(f"no rule to run {command!r}")
     done = subprocess.run(
