@@ -5,8 +5,7 @@
 
 TextWorld's coin collector: rooms in a row, of which one sees the one where one is. Which way one came is left out of
 the observation, and so in the past alone. PPO with the named settings learns on 100 games and is tested on 20
-others. Needs
-``pip install "lmpolicy[textworld]"``. Writes benchmarks/results/history.csv and history.png.
+others. Needs ``pip install "lmpolicy[textworld]"``. Writes benchmarks/results/history.csv and history.png.
 """
 
 import argparse

@@ -11,9 +11,9 @@ change. With ``TextWorld(useful_only=True)`` only those that do more than to tel
 
 Reward: points gained in this step (a quest is worth one, some games more); with ``reward="discovery"`` also 1 for every
 room that is new in this episode; or with ``reward="progress"`` 1 for a step on the way to the goal and -1 for one away
-from it. Terminates when the game is won or lost; truncated after 50 steps,
-or ``max_episode_steps`` of ``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with
-``history=2``.
+from it. Terminates when the game is won or lost; truncated after 50 steps, or ``max_episode_steps`` of
+``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with ``history=2``, or let
+``TextWorld(tell_way_back=True)`` say from where one came.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class TextWorldEnv(gym.Env):
 
     Observations are the texts ``objective``, ``description`` (of the room), ``inventory``, ``feedback`` (the game's
     answer to the last command) and ``way_back`` (the direction from which this room was entered; empty in the first).
-    An action is a command, any text. ``info`` has ``admissible_commands``, ``score``,
-    ``max_score``, ``won``, ``lost``, ``moves`` and ``game`` (the file's name).
+    An action is a command, any text. ``info`` has ``admissible_commands``, ``score``, ``max_score``, ``won``, ``lost``,
+    ``moves`` and ``game`` (the file's name).
 
     :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
         as the following parameters say, the first time they are asked for, and kept.
