@@ -53,7 +53,7 @@ def test_worlds_are_learnt_by_the_lm_that_has_read_of_them() -> None:
         settings = hyperparameters(env_id)
         assert settings.env_id == env_id
         assert settings.ppo["policy_kwargs"]["model"] == "lmpolicy/worlds"
-        assert settings.score_normalization == "sum"
+        assert settings.score_normalization == ("token" if env_id == TEXT_WORLD else "sum")
     assert hyperparameters("CartPole-v1").ppo["policy_kwargs"]["model"] is None
 
 
