@@ -11,7 +11,7 @@ from _learning_statistics import Group, by_task, interquartile_mean, interval
 from _learning_tasks import CLASSIC, FIVE, LM, RANDOM
 
 COLOURS = {(LM, False): "#1f5fa8", (LM, True): "#35a7a0", (CLASSIC, False): "#d9730d", (CLASSIC, True): "#b0305c"}
-COLOURS[FIVE, False] = "#7a52a8"
+COLOURS |= {(FIVE, helped): "#7a52a8" for helped in (False, True)}
 """By who learns and whether the training has a help."""
 BAND = "band: 95 % bootstrap interval"
 COLUMNS = 4

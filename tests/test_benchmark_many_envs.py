@@ -70,3 +70,12 @@ def test_report_of_learning_names_it(many_envs: ModuleType, tmp_path: Path) -> N
     report = (tmp_path / "learning.md").read_text()
     assert "| acrobot | lm (five envs at once) | 1 | -80.0 |" in report
     assert "python benchmarks/many_envs.py --seeds 0 --steps 1000" in report
+
+
+def test_all_that_is_drawn_has_a_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _learning_figures import COLOURS
+    from _learning_statistics import read_groups
+
+    kinds = {group.kind for group in read_groups(BENCHMARKS / "results" / "learning") if group.learns}
+    assert {("lm-five-envs", False), ("lm-five-envs", True), ("lm", True)} <= kinds <= set(COLOURS)
