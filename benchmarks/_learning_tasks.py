@@ -198,6 +198,11 @@ class Unit:
         return self.episodes or self.task.episodes
 
     @property
+    def evaluation_copies(self) -> int:
+        """Envs side by side in an evaluation."""
+        return min(self.task.copies, self.evaluation_episodes)
+
+    @property
     def torch_threads(self) -> int:
         """Threads of torch: the tiny network of classic PPO only gets slower with several."""
         return self.threads if self.is_lm else 1

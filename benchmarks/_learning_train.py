@@ -134,7 +134,7 @@ def training_env(unit: Unit) -> VecEnv:
 
 def evaluation_env(unit: Unit) -> VecEnv:
     """The env as it is, without help or scaled rewards, with seeds of its own."""
-    copies = min(unit.task.copies, unit.evaluation_episodes)
+    copies = unit.evaluation_copies
     seed = FIRST_SEED + SEEDS * unit.seed
     if unit.in_words:
         settings = replace(unit.settings, env_kwargs={**unit.settings.env_kwargs, **unit.task.test_kwargs})

@@ -67,7 +67,7 @@ def run(seed, args):
     )
     evaluations = {
         one.env_id: make_multi_env(
-            [replace(one, n_envs=min(files[one.env_id].task.copies, files[one.env_id].evaluation_episodes))],
+            [replace(one, n_envs=files[one.env_id].evaluation_copies)],
             FIRST_SEED + SEEDS * seed,
             normalize_reward=False,
             n_actions=width,
