@@ -66,8 +66,9 @@ def test_settings_of_text_adventures_go_by_the_challenge() -> None:
     other = hyperparameters(TEXT_WORLD, challenge="cooking", settings={"recipe": 1})
     assert "reward" not in other.env_kwargs
     assert house.score_normalization == other.score_normalization == "token"
-    plain = hyperparameters(TEXT_WORLD, reward="score")
-    assert (plain.env_kwargs["challenge"], plain.gamma) == ("coin_collector", other.gamma)
+    for general in (hyperparameters(TEXT_WORLD, reward="score"), hyperparameters(TEXT_WORLD, game="own.z8")):
+        assert general.gamma == other.gamma
+        assert "challenge" not in general.env_kwargs
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
