@@ -5,11 +5,13 @@
 
 TextWorld's coin collector: rooms in a row, of which one sees the one where one is. Which way one came is left out of
 the observation, and so in the past alone. PPO with the named settings learns on 100 games and is tested on 20
-others. Needs ``pip install "lmpolicy[textworld]"``. Writes benchmarks/results/history.csv and history.png.
+others. Needs ``pip install "lmpolicy[textworld]"``. Writes benchmarks/results/history.csv and history.png;
+what is in the table already is skipped.
 """
 
 import argparse
 import csv
+import math
 import os
 import time
 from dataclasses import replace
@@ -68,6 +70,20 @@ def measure(history, seed, args):
     return {**row, "processor": processor(), "torch": torch.__version__}
 
 
+def read(args):
+    """Rows of earlier runs by history and seed, which must be of as much training and as many episodes."""
+    if not args.output.exists():
+        return {}
+    with args.output.open(newline="") as file:
+        rows = {(int(row["history"]), int(row["seed"])): row for row in csv.DictReader(file)}
+    settings = lmpolicy.hyperparameters(TEXT_WORLD, **GAMES)
+    rollout = settings.n_envs * settings.n_steps
+    steps = rollout * math.ceil((args.steps or settings.total_timesteps) / rollout)
+    if any((int(row["env_steps"]), int(row["episodes"])) != (steps, args.episodes) for row in rows.values()):
+        raise SystemExit(f"{args.output} is of other --steps or --episodes: delete it, or name another --output")
+    return rows
+
+
 def draw(rows, path):
     """Success and cost against the length of the history."""
     import matplotlib as mpl
@@ -75,12 +91,12 @@ def draw(rows, path):
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    lengths = sorted({row["history"] for row in rows})
+    lengths = sorted({int(row["history"]) for row in rows})
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axes, name, label in ((left, "success", "share of unseen games won"), (right, "steps_per_s", "env steps/s")):
-        means = [fmean(float(row[name]) for row in rows if row["history"] == length) for length in lengths]
+        means = [fmean(float(row[name]) for row in rows if int(row["history"]) == length) for length in lengths]
         axes.plot(range(len(lengths)), means, "-o", color="#1f5fa8")
-        places = [lengths.index(row["history"]) for row in rows]
+        places = [lengths.index(int(row["history"])) for row in rows]
         axes.plot(places, [float(row[name]) for row in rows], "o", ms=4, color="#1f5fa8", alpha=0.4)
         axes.set_xticks(range(len(lengths)), lengths)
         axes.set_ylim(0, 1.05 if name == "success" else None)
@@ -105,15 +121,18 @@ def main(argv=None):
         parser.error(reason)
     torch.set_num_threads(args.threads)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with args.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        for history in args.history:
-            for seed in args.seeds:
-                rows.append(measure(history, seed, args))
-                writer.writerow(rows[-1])
-                file.flush()
+    rows = read(args)
+    for history in args.history:
+        for seed in args.seeds:
+            if (history, seed) in rows:
+                print(f"history {history}, seed {seed}: is in {args.output} already")
+                continue
+            rows[history, seed] = measure(history, seed, args)
+            with args.output.open("w", newline="") as file:
+                writer = csv.DictWriter(file, FIELDS)
+                writer.writeheader()
+                writer.writerows(rows[key] for key in sorted(rows))
+    rows = list(rows.values())
     draw(rows, args.output.with_suffix(".png"))
     print(f"{args.output}\n{args.output.with_suffix('.png')}")
 

@@ -214,9 +214,15 @@ def test_history_is_probed(
     monkeypatch.setattr(lmpolicy, "hyperparameters", lambda *args, **kwargs: replace(plain(*args, **kwargs), **short))
     monkeypatch.setattr(history, "GAMES", {"challenge": "coin_collector", "level": 1, "games": 1, "folder": tmp_path})
     monkeypatch.setattr(history, "OTHERS", {"split": "test", "games": 1})
-    history.main(["--history", "0", "2", "--episodes", "2", "--output", str(tmp_path / "table.csv")])
+    command = ["--history", "0", "2", "--output", str(tmp_path / "table.csv"), "--episodes"]
+    history.main([*command, "2"])
     rows = table(tmp_path / "table.csv")
     assert [row["history"] for row in rows] == ["0", "2"]
     assert int(rows[0]["prompt_tokens"]) < int(rows[1]["prompt_tokens"])
     assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
     assert "history 2, seed 0" in capsys.readouterr().out
+    monkeypatch.delattr(history, "measure")
+    history.main([*command, "2"])  # nothing is measured again
+    assert table(tmp_path / "table.csv") == rows
+    with pytest.raises(SystemExit, match="other --steps or --episodes"):
+        history.main([*command, "3"])
