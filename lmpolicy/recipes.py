@@ -176,7 +176,7 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     if not known:
         return Hyperparameters(env_id, env_kwargs=env_kwargs, score_normalization="token")
     asked = env_kwargs
-    if env_id == TEXT_WORLD:  # where none is named, coin collector is made; a game of one's own is of no known challenge
+    if env_id == TEXT_WORLD:  # by default, it makes coin collector; a game of one's own is of no known challenge
         asked = {"challenge": None if "game" in env_kwargs else "coin_collector", **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
     return replace(settings, env_kwargs={**settings.env_kwargs, **env_kwargs})
