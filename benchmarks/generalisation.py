@@ -1,12 +1,12 @@
 """What a language model that learnt one world does in others: success in and out of distribution.
 
-    python benchmarks/generalisation.py                            # grids and text adventures; about an hour per seed
+    python benchmarks/generalisation.py                            # grids and text adventures; half an hour per seed
     python benchmarks/generalisation.py --worlds grid --seeds 0    # a part
 
-grid: trained on BabyAI-GoToLocal-v0, but on no mission that names purple or a box; tested on such missions, with words
+grid: trained on BabyAI-GoToObj-v0, but on no mission that names purple or a box; tested on such missions, with words
 that neither training nor the LM has read, with synonyms of actions, another phrasing, and a larger room.
-text: trained on games of TextWorld's coin collector; tested on games of the same size that it has not seen, on smaller
-and larger ones, and on another challenge. Needs ``pip install "lmpolicy[textworld]"``.
+text: trained on games of TextWorld's coin collector; tested on games of the same size that it has not seen, on larger
+ones, on ones with side rooms, and on another challenge. Needs ``pip install "lmpolicy[textworld]"``.
 
 Success is the share of --episodes episodes that reach the goal, most likely action. Checkpoints land in --models and
 are not trained again; writes benchmarks/results/generalisation.csv and prints the table.
@@ -33,7 +33,7 @@ from stable_baselines3 import PPO
 
 import lmpolicy
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
-from lmpolicy.envs import TEXT_WORLD, MiniGrid
+from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
 RESULTS = Path(__file__).parent / "results"
 HELD_OUT = ("purple", "box")
@@ -135,15 +135,17 @@ GRID = (
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 20}
+USEFUL = TextWorld(list_commands=False, tell_way_back=True, useful_only=True)
 TEXT = (
     Condition("games that it was trained on", env_kwargs=COINS),
     Condition("unseen games", env_kwargs={**COINS, **UNSEEN}),
     Condition("unseen games, twice as far", env_kwargs={**COINS, **UNSEEN, "level": 10}),
     Condition("unseen games, three times as far", env_kwargs={**COINS, **UNSEEN, "level": 15}),
     Condition("unseen games with side rooms", env_kwargs={**COINS, **UNSEEN, "level": 105}),
+    Condition("the same, useful commands only", {"task": USEFUL}, {**COINS, **UNSEEN, "level": 105}),
     Condition("another challenge: treasure hunter", env_kwargs={"challenge": "treasure_hunter", "level": 5, **UNSEEN}),
 )
-WORLDS = {"grid": ("BabyAI-GoToLocal-v0", GRID), "text": (TEXT_WORLD, TEXT)}
+WORLDS = {"grid": ("BabyAI-GoToObj-v0", GRID), "text": (TEXT_WORLD, TEXT)}
 
 
 def train(world: str, seed: int, folder: Path, steps: int | None) -> PPO:
