@@ -75,7 +75,8 @@ def read(args):
     if not args.output.exists():
         return {}
     with args.output.open(newline="") as file:
-        rows = {(int(row["history"]), int(row["seed"])): row for row in csv.DictReader(file)}
+        found = [{**row, "history": int(row["history"])} for row in csv.DictReader(file)]
+    rows = {(row["history"], int(row["seed"])): row for row in found}
     settings = lmpolicy.hyperparameters(TEXT_WORLD, **GAMES)
     rollout = settings.n_envs * settings.n_steps
     steps = rollout * math.ceil((args.steps or settings.total_timesteps) / rollout)
@@ -91,12 +92,12 @@ def draw(rows, path):
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    lengths = sorted({int(row["history"]) for row in rows})
+    lengths = sorted({row["history"] for row in rows})
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axes, name, label in ((left, "success", "share of unseen games won"), (right, "steps_per_s", "env steps/s")):
-        means = [fmean(float(row[name]) for row in rows if int(row["history"]) == length) for length in lengths]
+        means = [fmean(float(row[name]) for row in rows if row["history"] == length) for length in lengths]
         axes.plot(range(len(lengths)), means, "-o", color="#1f5fa8")
-        places = [lengths.index(int(row["history"])) for row in rows]
+        places = [lengths.index(row["history"]) for row in rows]
         axes.plot(places, [float(row[name]) for row in rows], "o", ms=4, color="#1f5fa8", alpha=0.4)
         axes.set_xticks(range(len(lengths)), lengths)
         axes.set_ylim(0, 1.05 if name == "success" else None)
