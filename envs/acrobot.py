@@ -7,7 +7,8 @@ Observation text: how far the upper link leans from straight down and the lower 
 the upper one (degrees), how fast each angle changes (degrees per second, and which way), and how high the tip
 is (metres above or below the pivot). Left is clockwise, right is counter-clockwise, as one sees it from the
 front while the links hang down. The height of the tip follows from the angles; it is said because the goal is
-a height.
+a height. With ``Acrobot(coarse=True)`` angles are told in steps of 30 degrees, speeds in steps of 50 degrees per
+second, and the height to 0.1 m.
 
 Action phrases: ``push left`` (0, torque -1 N m on the elbow, bends the lower link to the left), ``coast`` (1,
 no torque), ``push right`` (2, torque 1 N m).
@@ -27,7 +28,11 @@ from lmpolicy.task import TextTask
 
 
 class Acrobot(TextTask):
-    """The text task of ``Acrobot-v1``."""
+    """The text task of ``Acrobot-v1``.
+
+    :param coarse: round the numbers to what a decision can depend on. There are fewer prompts to tell apart then, so
+        that what was learnt from one state holds for its neighbours at once.
+    """
 
     system_prompt = (
         "Two links, each 1 m long, hang from a pivot like an arm. You control a motor in the elbow, which "
@@ -36,6 +41,10 @@ class Acrobot(TextTask):
         "lower link from the line of the upper link. Right is counter-clockwise."
     )
     action_texts = ("push left", "coast", "push right")
+
+    def __init__(self, coarse: bool = False) -> None:
+        super().__init__()
+        self.coarse = coarse
 
     def format_observation(self, observation: Any) -> str:
         """The two angles, their velocities and the height of the tip in words.
@@ -48,10 +57,16 @@ class Acrobot(TextTask):
         lower = np.degrees(np.arctan2(sin_lower, cos_lower))
         turn_upper, turn_lower = np.degrees(observation[4]), np.degrees(observation[5])
         tip = -cos_upper - (cos_upper * cos_lower - sin_upper * sin_lower)
+        angle, speed, decimals = (30, 50, 1) if self.coarse else (1, 1, 2)
         return (
-            f"Upper link leans {side(upper)} {abs(upper):.0f} degrees, "
-            f"turns {side(turn_upper)} {abs(turn_upper):.0f} per second. "
-            f"Lower link bends {side(lower)} {abs(lower):.0f} degrees, "
-            f"turns {side(turn_lower)} {abs(turn_lower):.0f} per second. "
-            f"Tip is {abs(tip):.2f} m {side(tip, 'below', 'above')} the pivot."
+            f"Upper link leans {side(upper)} {_rounded(upper, angle)} degrees, "
+            f"turns {side(turn_upper)} {_rounded(turn_upper, speed)} per second. "
+            f"Lower link bends {side(lower)} {_rounded(lower, angle)} degrees, "
+            f"turns {side(turn_lower)} {_rounded(turn_lower, speed)} per second. "
+            f"Tip is {abs(tip):.{decimals}f} m {side(tip, 'below', 'above')} the pivot."
         )
+
+
+def _rounded(number: float, step: int) -> int:
+    """The magnitude of a number, as the nearest multiple of the step."""
+    return step * round(abs(number) / step)

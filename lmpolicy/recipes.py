@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy.bundled import WORLDS
 from lmpolicy.callbacks import CriticWarmup, EntropySchedule
-from lmpolicy.envs import TEXT_WORLD, Taxi, TextWorld, is_world, require_package
+from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, is_world, require_package
 from lmpolicy.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
 from lmpolicy.task import TextTask
 from lmpolicy.wrapper import TextObservationWrapper
@@ -297,6 +297,7 @@ SETTINGS = (
         "Acrobot-v1",
         total_timesteps=20_000,
         help=_shaped_acrobot,
+        task=Acrobot(coarse=True),
         n_envs=16,
         n_steps=32,
         batch_size=512,
