@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from env_tools import BOX2D_IDS, env_actions, make, step_from
 
+from lmpolicy.envs import Acrobot
 from lmpolicy.envs._words import side
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
@@ -75,6 +76,16 @@ def test_acrobot_examples() -> None:
         text = step_from(env, task, [0.0, 0.0, 0.0, 0.0], f"push {word}")
         assert re.search(rf"Lower link bends {word} [1-9]\d* degrees, turns {word} [1-9]", text)
     assert "bends right 0 degrees, turns right 0" in step_from(env, task, [0.0] * 4, "coast")
+
+
+def test_acrobot_in_round_numbers() -> None:
+    task = Acrobot(coarse=True)
+    state = [np.cos(0.5), np.sin(0.5), np.cos(-0.25), np.sin(-0.25), -1.0, 2.0]
+    assert task.format_observation(np.array(state, dtype=np.float32)) == (
+        "Upper link leans right 30 degrees, turns left 50 per second. "
+        "Lower link bends left 0 degrees, turns right 100 per second. Tip is 1.8 m below the pivot."
+    )
+    assert "turns left 0 per second" in task.format_observation([1.0, 0.0, 1.0, 0.0, -0.1, 0.0])  # the side is kept
 
 
 def test_acrobot_sides_are_those_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
