@@ -170,7 +170,12 @@ def show_episode(model, seed, writing, first=8, last=3):
             print(f"{number:4}  {line}")
         elif number == first + 1:
             print("      ...")
-    print("      " + ("The pole fell." if terminated else "The pole still stands: the time is up."))
+    if not terminated:
+        print("      The pole still stands: the time is up.")
+    elif abs(env.unwrapped.state[0]) > env.unwrapped.x_threshold:
+        print("      The cart left the track.")
+    else:
+        print("      The pole fell.")
 
 
 def probabilities(model, env, observation):

@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import gymnasium as gym
 import pytest
 from stable_baselines3 import PPO
 
@@ -115,6 +117,24 @@ def test_cartpole_draws_the_curve_and_tells_an_episode(
         assert float(left) + float(right) == pytest.approx(1, abs=0.011)
         if left != right:
             assert taken == ("left" if float(left) > float(right) else "right")
+
+
+@pytest.mark.parametrize("example", ["cartpole"], indirect=True)
+@pytest.mark.parametrize(("limit", "end"), [(0.2, "The pole fell."), (100.0, "The cart left the track.")])
+def test_cartpole_says_how_the_episode_ended(
+    example: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: float, end: str
+) -> None:
+    class AlwaysRight:
+        def predict(self, observation: Any, deterministic: bool = False) -> tuple[int, None]:
+            return 1, None
+
+    env = gym.make("CartPole-v1")
+    inner: Any = env.unwrapped
+    inner.theta_threshold_radians = limit
+    monkeypatch.setattr(example.gym, "make", lambda env_id: env)
+    monkeypatch.setattr(example, "probabilities", lambda model, env, observation: "")
+    example.show_episode(AlwaysRight(), 0, {})
+    assert capsys.readouterr().out.endswith(f"      {end}\n")
 
 
 @pytest.mark.parametrize("example", WRITING, indirect=True)
