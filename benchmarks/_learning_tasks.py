@@ -15,7 +15,7 @@ from stable_baselines3.common.utils import LinearSchedule
 import lmpolicy
 from lmpolicy import GenericTask, TextTask
 from lmpolicy.envs import TEXT_WORLD, is_world
-from lmpolicy.recipes import Hyperparameters
+from lmpolicy.training.named_settings import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
 LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"

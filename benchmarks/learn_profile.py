@@ -22,11 +22,11 @@ import torch
 from _machine import processor
 from stable_baselines3 import PPO
 
-import lmpolicy.forward
-import lmpolicy.scoring
+import lmpolicy.lm.forward
+import lmpolicy.lm.scoring
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.forward import PackedForward
-from lmpolicy.reading import Reader
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.reading import Reader
 
 LM = ("LM forward", "LM head", "LM backward", "optimizer")
 REST = "Stable-Baselines3 and the rest"
@@ -71,10 +71,10 @@ def watch_everything(stopwatch, model):
     stopwatch.watch(model.policy.optimizer, "step", "optimizer")
     stopwatch.watch(Reader, "read", "reading and rendering prompts")
     stopwatch.watch(type(backbone.tokenizer), "_encode_plus", "tokenizing")
-    stopwatch.watch(lmpolicy.forward, "shared_length", "packing")
-    stopwatch.watch(lmpolicy.forward, "pack", "packing")
+    stopwatch.watch(lmpolicy.lm.forward, "shared_length", "packing")
+    stopwatch.watch(lmpolicy.lm.forward, "pack", "packing")
     stopwatch.watch(PackedForward, "_masks", "masks")
-    stopwatch.watch(lmpolicy.scoring, "phrase_log_probs", "scores from logits")
+    stopwatch.watch(lmpolicy.lm.scoring, "phrase_log_probs", "scores from logits")
     stopwatch.watch(backbone, "values", "value head")
     stopwatch.watch(model.env, "step_wait", "env and its words")
 

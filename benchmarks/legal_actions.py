@@ -31,7 +31,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
 from lmpolicy.bundled import WORLDS
-from lmpolicy.scoring import ILLEGAL, ScoringEngine
+from lmpolicy.lm.scoring import ILLEGAL, ScoringEngine
 
 THINGS = [
     f"{colour} {kind}"

@@ -4,8 +4,8 @@
     python benchmarks/reference_runs.py --against old.json     # in a checkout of the other, on the same machine
 
 Every value that reaches the logger is kept, but for those that tell the time, and a digest of all weights and of the
-optimizer's state. Two versions with the same arithmetic give the same numbers to the last bit; the largest difference of
-each run is printed, and the exit status is 1 if one is above ``--tolerance``.
+optimizer's state. Two versions with the same arithmetic give the same numbers to the last bit; the largest difference
+of each run is printed, and the exit status is 1 if one is above ``--tolerance``.
 """
 
 import argparse

@@ -42,10 +42,9 @@ from transformers import AutoTokenizer
 
 from lmpolicy import Prompt, TextSpace, TokenSpace
 from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
-from lmpolicy.forward import call
-from lmpolicy.head import TokenHead
-from lmpolicy.text_space import row_bytes
-from lmpolicy.token_space import tokenizer_fingerprint
+from lmpolicy.lm.forward import call
+from lmpolicy.lm.token_head import TokenHead
+from lmpolicy.text.spaces import row_bytes, tokenizer_fingerprint
 
 PROMPT, SHARED, NEW, ENVS = 150, 100, 32, (1, 8, 32)
 ONCE, SHORT = 15.0, 60.0

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
-from lmpolicy.bundled.corpus import WEIGHTS
+from lmpolicy.pretraining.corpus import WEIGHTS
 
 
 def largest_probabilities(env_id, model, prompts, seed):

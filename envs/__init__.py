@@ -21,7 +21,7 @@ from lmpolicy.envs.mountain_car import MountainCar
 from lmpolicy.envs.pendulum import Pendulum
 from lmpolicy.envs.taxi import Taxi
 from lmpolicy.envs.textworld import TextWorld
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 __all__ = [
     "TASKS",

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 
 class Acrobot(TextTask):

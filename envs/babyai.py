@@ -26,7 +26,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import ActionTexts, TextTask
+from lmpolicy.text.task import ActionTexts, TextTask
 
 PHRASES = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
 """In the order of the env's actions."""

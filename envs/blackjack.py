@@ -19,7 +19,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 
 class Blackjack(TextTask):

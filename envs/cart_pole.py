@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 STEP = 0.02
 """Seconds per step (``tau`` in Gymnasium's CartPole)."""

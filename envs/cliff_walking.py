@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium as gym
 
 from lmpolicy.envs._words import cells, neighbours, offset, place, size, slip, surroundings
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 
 class CliffWalking(TextTask):

@@ -23,7 +23,7 @@ from typing import Any
 import gymnasium as gym
 
 from lmpolicy.envs._words import cells, neighbours, offset, place, size, slip, surroundings
-from lmpolicy.task import ActionTexts, TextTask
+from lmpolicy.text.task import ActionTexts, TextTask
 
 PHRASES = ("move left", "move down", "move right", "move up")
 """In the order of the env's actions, which is that of the neighbours, too."""

@@ -29,7 +29,7 @@ import gymnasium as gym
 import numpy as np
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import ActionTexts, TextTask
+from lmpolicy.text.task import ActionTexts, TextTask
 
 SCALES = (10.0, 20 / 3, 5.0, 7.5, 1.0, 2.5)
 """What turns the first six numbers of an observation into m, m, m/s, m/s, rad, rad/s; from the env's

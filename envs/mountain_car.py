@@ -25,7 +25,7 @@ import gymnasium as gym
 import numpy as np
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import ActionTexts, TextTask
+from lmpolicy.text.task import ActionTexts, TextTask
 
 FORCES = {
     "push hard left": np.array([-1.0], dtype=np.float32),

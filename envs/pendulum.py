@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lmpolicy.envs._words import side
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 TORQUES = {
     "turn hard right": np.array([-2.0], dtype=np.float32),

@@ -23,7 +23,7 @@ import gymnasium as gym
 import numpy as np
 
 from lmpolicy.envs._words import offset, place, size, slip, surroundings
-from lmpolicy.task import ActionTexts, TextTask
+from lmpolicy.text.task import ActionTexts, TextTask
 
 PHRASES = ("move down", "move up", "move right", "move left", "pick up", "drop off")
 """In the order of the env's actions."""

@@ -28,7 +28,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from lmpolicy.envs._textworld_games import make_games, require_textworld, unscored
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 LONGEST, LONGEST_COMMAND = 8192, 100
 """Characters of a text in an observation, and of a command; what is beyond is cut."""

@@ -3,20 +3,19 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lmpolicy.parse import ParseError, extract_action
-from lmpolicy.prompt import Prompt
-from lmpolicy.task import GenericTask, TextTask
-from lmpolicy.text_space import TextSpace
-from lmpolicy.token_space import TokenSpace
+from lmpolicy.text.parsing import ParseError, extract_action
+from lmpolicy.text.prompt import Prompt
+from lmpolicy.text.spaces import TextSpace, TokenSpace
+from lmpolicy.text.task import GenericTask, TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
-    from lmpolicy.callbacks import CriticWarmup, EntropySchedule
-    from lmpolicy.guard import GuardWarning, NonFiniteError
-    from lmpolicy.multi_env import EnvCopies, PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.lm.guard import GuardWarning, NonFiniteError
     from lmpolicy.policy import LMActorCriticPolicy
-    from lmpolicy.recipes import Hyperparameters, hyperparameters
-    from lmpolicy.watch import WatchLearning
+    from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
+    from lmpolicy.training.multi_env import EnvCopies, PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.training.named_settings import Hyperparameters, hyperparameters
+    from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,17 +41,17 @@ __all__ = [
 ]
 # These bring torch and transformers; env workers, which only need the wrapper, must not pay for them.
 _LAZY = {
-    "CriticWarmup": "lmpolicy.callbacks",
-    "EntropySchedule": "lmpolicy.callbacks",
-    "EnvCopies": "lmpolicy.multi_env",
-    "GuardWarning": "lmpolicy.guard",
-    "Hyperparameters": "lmpolicy.recipes",
+    "CriticWarmup": "lmpolicy.training.callbacks",
+    "EntropySchedule": "lmpolicy.training.callbacks",
+    "EnvCopies": "lmpolicy.training.multi_env",
+    "GuardWarning": "lmpolicy.lm.guard",
+    "Hyperparameters": "lmpolicy.training.named_settings",
     "LMActorCriticPolicy": "lmpolicy.policy",
-    "NonFiniteError": "lmpolicy.guard",
-    "PerEnvRewardNormalization": "lmpolicy.multi_env",
-    "WatchLearning": "lmpolicy.watch",
-    "hyperparameters": "lmpolicy.recipes",
-    "make_multi_env": "lmpolicy.multi_env",
+    "NonFiniteError": "lmpolicy.lm.guard",
+    "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
+    "WatchLearning": "lmpolicy.training.watching",
+    "hyperparameters": "lmpolicy.training.named_settings",
+    "make_multi_env": "lmpolicy.training.multi_env",
 }
 
 

@@ -14,12 +14,12 @@ from stable_baselines3.common.distributions import CategoricalDistribution, Dist
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from lmpolicy.backbone import DEFAULT_LORA, Backbone
-from lmpolicy.generation import GenerationEngine, Scored
-from lmpolicy.guard import Guard, overflow
-from lmpolicy.scoring import ScoringEngine
-from lmpolicy.settings import check_settings, check_spaces, check_tokenizer, refuse_unknown
-from lmpolicy.token_space import TokenSpace
+from lmpolicy.lm.backbone import DEFAULT_LORA, Backbone
+from lmpolicy.lm.generation import GenerationEngine, Scored
+from lmpolicy.lm.guard import Guard, overflow
+from lmpolicy.lm.scoring import ScoringEngine
+from lmpolicy.lm.settings import check_settings, check_spaces, check_tokenizer, refuse_unknown
+from lmpolicy.text.spaces import TokenSpace
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
@@ -56,11 +56,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
         gradients, less memory, one more forward. ``None``: all at once.
     :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens,
-        or their ``"sum"``; see :class:`lmpolicy.generation.GenerationEngine`.
+        or their ``"sum"``; see :class:`lmpolicy.lm.generation.GenerationEngine`.
     :param stop: for answers in free text: texts that end one, beside the model's own end of a turn. ``None``: a line
         break where the model has no chat template, else none.
     :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
-        a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.guard.Guard`.
+        a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.lm.guard.Guard`.
     :param trust_remote_code: let a hub model bring its own code.
     :param optimizer_class: as in SB3.
     :param optimizer_kwargs: as in SB3.

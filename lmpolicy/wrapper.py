@@ -14,13 +14,13 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.actions import ActionPhrases, phrase_of, space_width
-from lmpolicy.answers import Answer, Answers
-from lmpolicy.composing import CUT_MARK, Composer, expressible
 from lmpolicy.envs import task_for
-from lmpolicy.prompt import CUE, Prompt
-from lmpolicy.task import GenericTask, TextTask
-from lmpolicy.text_space import TextSpace
+from lmpolicy.text.answers import Answer, Answers
+from lmpolicy.text.composer import CUT_MARK, Composer, expressible
+from lmpolicy.text.phrases import ActionPhrases, phrase_of, space_width
+from lmpolicy.text.prompt import CUE, Prompt
+from lmpolicy.text.spaces import TextSpace
+from lmpolicy.text.task import GenericTask, TextTask
 
 MODES = ("score", "generate")
 THINKING_CUE = "Thought:"
@@ -46,7 +46,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     With ``action_mode="generate"``, the answer is free text. An action is then the row of its token ids (or, for
     people, the text itself), and is read by :meth:`TextTask.extract_action`, by default
-    :func:`lmpolicy.parse.extract_action`. ``info`` then gains ``answer`` (the text), ``parse_error`` and
+    :func:`lmpolicy.text.parsing.extract_action`. ``info`` then gains ``answer`` (the text), ``parse_error`` and
     ``action_clipped`` (whether it named no legal action, or a number out of bounds); the history holds answers.
 
     Example:
@@ -81,7 +81,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         that every answer can be read; what stands before is free.
     :param on_parse_error: what the env is given for an answer that names no legal action. ``"penalize"``:
         ``fallback_action``, and ``parse_error_reward`` is added to its reward; ``"random"``: a random legal action;
-        ``"raise"``: nothing, :class:`~lmpolicy.parse.ParseError` is raised.
+        ``"raise"``: nothing, :class:`~lmpolicy.text.parsing.ParseError` is raised.
     :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
     :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
         phrases the action nearest to 0.

@@ -12,9 +12,9 @@ from lm_tools import encode, gradients, largest_difference, make_policy, naive_v
 from transformers import AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, Prompt
-from lmpolicy.generation import GenerationEngine
-from lmpolicy.prompt import closing
-from lmpolicy.token_space import TokenSpace, tokenizer_fingerprint
+from lmpolicy.lm.generation import GenerationEngine
+from lmpolicy.text.prompt import closing
+from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 
 LENGTH = 7
 

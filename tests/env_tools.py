@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmpolicy.envs import task_for
-from lmpolicy.task import TextTask
+from lmpolicy.text.task import TextTask
 
 BOX2D_IDS = ("LunarLander-v3", "LunarLanderContinuous-v3")
 IDS = (

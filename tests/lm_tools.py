@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
-from lmpolicy.scoring import ILLEGAL
+from lmpolicy.lm.scoring import ILLEGAL
 
 CHATML = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces_strategy import finite_action_spaces
 
-from lmpolicy.actions import ActionPhrases, enumerate_actions, generic_phrase
-from lmpolicy.task import TextTask
+from lmpolicy.text.phrases import ActionPhrases, enumerate_actions, generic_phrase
+from lmpolicy.text.task import TextTask
 
 UNEVEN = spaces.Box(np.array([0, -2], np.float32), np.array([1, 2], np.float32))
 WIDE = spaces.MultiDiscrete([10, 10])

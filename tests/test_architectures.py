@@ -12,7 +12,7 @@ from answer_tools import assert_answers_as_naive, engine_of, naive_greedy, some_
 from lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt, save_tokenizer
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from lmpolicy.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward, PlainForward
 
 WINDOW = 16
 """Shorter than the prompts, longer than what the check at the first call uses."""

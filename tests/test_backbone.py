@@ -13,8 +13,8 @@ from lm_tools import MODELS, encode, make_policy, prompt
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lmpolicy import backbone
-from lmpolicy.backbone import WIDE, auto_dtype, fingerprint
+from lmpolicy.lm import backbone
+from lmpolicy.lm.backbone import WIDE, auto_dtype, fingerprint
 
 IDS = th.tensor([[1, 2, 3, 0, 5, 9, 200, 0, 7]])
 

@@ -17,7 +17,8 @@ from stable_baselines3 import PPO
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
-from lmpolicy.bundled import BUNDLED, build, corpus
+from lmpolicy.bundled import BUNDLED
+from lmpolicy.pretraining import build, corpus
 
 
 def test_it_is_small() -> None:

@@ -19,10 +19,11 @@ from stable_baselines3 import PPO
 from transformers import AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
-from lmpolicy.bundled import BUNDLED, WORLDS, build, corpus_worlds, model_path
-from lmpolicy.bundled.text_games import RECORD, RecordedTextWorld
+from lmpolicy.bundled import BUNDLED, WORLDS, model_path
 from lmpolicy.envs import MiniGrid, TextWorld
-from lmpolicy.token_space import load_tokenizer
+from lmpolicy.pretraining import build, corpus_worlds
+from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
+from lmpolicy.text.answers import load_tokenizer
 
 FOLDER = BUNDLED / "worlds"
 

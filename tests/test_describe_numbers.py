@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces_strategy import GRAPH, PAIR
 
-from lmpolicy.describe import check_max_numbers, count_numbers, describe_value, format_number
+from lmpolicy.text.describing import check_max_numbers, count_numbers, describe_value, format_number
 
 # --- how a number is written ----------------------------------------------------------------------
 

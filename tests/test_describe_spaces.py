@@ -18,7 +18,7 @@ from gymnasium.spaces import (
     Tuple,
 )
 
-from lmpolicy.describe import check_max_numbers, count_numbers, describe_space, describe_value
+from lmpolicy.text.describing import check_max_numbers, count_numbers, describe_space, describe_value
 
 
 class CustomSpace(gymnasium.Space):

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spaces_strategy import GRAPH, PAIR, exact_spaces, finite_action_spaces, gym_spaces
 
-from lmpolicy.describe import count_numbers, describe_space, describe_value
+from lmpolicy.text.describing import count_numbers, describe_space, describe_value
 
 ANY = Box(-np.inf, np.inf, (), np.float64)
 WORD = Text(50)

@@ -13,8 +13,9 @@ import torch as th
 from lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt
 from policy_tools import cart_pole, ppo
 
-from lmpolicy import LMActorCriticPolicy, Prompt, scoring
-from lmpolicy.forward import PackedForward
+from lmpolicy import LMActorCriticPolicy, Prompt
+from lmpolicy.lm import scoring
+from lmpolicy.lm.forward import PackedForward
 
 PROMPTS = [prompt(f"row {row}, column 3", ("left", "right", "go north", "go south"), SYSTEM) for row in range(6)]
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, prompt
 
-from lmpolicy import grouping
-from lmpolicy.forward import REMEMBERED, PackedForward
-from lmpolicy.grouping import common_prefix, group_by_prefix
-from lmpolicy.text_space import row_bytes
+from lmpolicy.lm import grouping
+from lmpolicy.lm.forward import REMEMBERED, PackedForward
+from lmpolicy.lm.grouping import common_prefix, group_by_prefix
+from lmpolicy.text.spaces import row_bytes
 
 
 def tokens(*numbers: int) -> np.ndarray:

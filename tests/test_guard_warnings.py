@@ -20,7 +20,7 @@ from lmpolicy import (
     LMActorCriticPolicy,
     Prompt,
 )
-from lmpolicy.guard import Guard
+from lmpolicy.lm.guard import Guard
 
 
 def guard_warnings(caught: Any) -> list[str]:

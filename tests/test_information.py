@@ -10,7 +10,7 @@ import pytest
 import torch as th
 
 from lmpolicy import Prompt
-from lmpolicy.information import BehaviourStream, entropies, mutual_information
+from lmpolicy.lm.behaviour import BehaviourStream, entropies, mutual_information
 
 
 def naive_information(probabilities: np.ndarray, groups: list[Any]) -> float:

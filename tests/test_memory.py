@@ -8,7 +8,8 @@ import pytest
 import torch as th
 from lm_tools import SHARED, count_rows, encode, make_policy, prompt
 
-from lmpolicy import LMActorCriticPolicy, reading, scoring
+from lmpolicy import LMActorCriticPolicy
+from lmpolicy.lm import reading, scoring
 
 
 def test_rollout_is_answered_from_memory(llama: str) -> None:

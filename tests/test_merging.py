@@ -10,8 +10,8 @@ import torch as th
 from answer_tools import engine_of, naive_greedy, writing_policy
 from lm_tools import SHARED, encode
 
-from lmpolicy import merging
-from lmpolicy.merging import MergedAdapters
+from lmpolicy.lm import merging
+from lmpolicy.lm.merging import MergedAdapters
 
 IDS = th.arange(1, 13)[None]
 

@@ -21,7 +21,7 @@ def test_the_wrapper_needs_neither_torch_nor_transformers() -> None:
 
 
 def test_describe_imports_neither_torch_nor_transformers():
-    code = "import sys, lmpolicy.describe; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    code = "import sys, lmpolicy.text.describing; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
@@ -29,12 +29,20 @@ def test_describe_imports_neither_torch_nor_transformers():
 @pytest.mark.parametrize(
     "module",
     [
-        *("text_space", "prompt", "task", "actions", "wrapper", "describe", "spelling", "space_parts"),
-        *("recipes", "multi_env"),
+        "text.spaces",
+        "text.prompt",
+        "text.task",
+        "text.phrases",
+        "text.describing",
+        "text.spelling",
+        "text.space_parts",
+        "wrapper",
+        "training.named_settings",
+        "training.multi_env",
     ],
 )
 def test_examples_in_docstrings(module: str) -> None:
     found = importlib.import_module(f"lmpolicy.{module}")
     failures, count = doctest.testmod(found)
     assert failures == 0
-    assert count > 0 or module in ("prompt", "actions", "space_parts")
+    assert count > 0 or module in ("text.prompt", "text.phrases", "text.space_parts")

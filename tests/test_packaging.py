@@ -86,7 +86,7 @@ def test_wheel_holds_the_package_and_nothing_else(archives: dict[str, Path]) -> 
     files = wheel_files(archives["wheel"])
     modules = {path.relative_to(ROOT).as_posix() for path in python_files("lmpolicy")}
     modules |= {"lmpolicy/" + path.relative_to(ROOT).as_posix() for path in python_files("envs")}
-    assert {"lmpolicy/envs/cart_pole.py", "lmpolicy/bundled/build.py", "lmpolicy/policy.py"} <= modules
+    assert {"lmpolicy/envs/cart_pole.py", "lmpolicy/pretraining/build.py", "lmpolicy/policy.py"} <= modules
     assert modules <= files
     assert "lmpolicy/py.typed" in files
     assert {name.partition("/")[0] for name in files} == {"lmpolicy", METADATA}

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_tools import PHRASES, Phrases, phrase_sets
 
-from lmpolicy.packing import Packed, pack, pack_plain, shared_length
-from lmpolicy.trie import build_trie
+from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
+from lmpolicy.lm.trie import build_trie
 
 token_rows = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from lmpolicy.parse import ParseError, extract_action
+from lmpolicy.text.parsing import ParseError, extract_action
 
 TWO = spaces.Discrete(2)
 BLACKJACK = {"stick": 0, "hit": 1}

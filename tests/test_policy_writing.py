@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from toy_envs import Corridor, CorridorTask
 
 from lmpolicy import LMActorCriticPolicy, NonFiniteError, TextObservationWrapper, WatchLearning
-from lmpolicy.generation import GenerationEngine
+from lmpolicy.lm.generation import GenerationEngine
 
 OPTIONS: dict[str, Any] = {"action_mode": "generate", "max_new_tokens": 6, "max_prompt_bytes": ROW_BYTES}
 

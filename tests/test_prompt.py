@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lm_tools import chat
 
 from lmpolicy import Prompt, TextSpace
-from lmpolicy.prompt import check_phrases
+from lmpolicy.text.prompt import check_phrases
 
 contents = st.text(max_size=30)
 phrases = st.lists(contents.map(str.strip).filter(bool), min_size=1, max_size=5, unique=True).map(tuple)

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from lmpolicy import Prompt
-from lmpolicy.prompt import PromptRenderer
+from lmpolicy.lm.rendering import PromptRenderer
 
 CONTROL = ["<s>", "</s>", "<pad>", "<|end|>", "<|im_end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|im_start|>"]
 CORPUS = (

@@ -15,8 +15,8 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 import lmpolicy
 from lmpolicy import CriticWarmup, EntropySchedule, Hyperparameters, LMActorCriticPolicy, hyperparameters
 from lmpolicy.envs import TEXT_WORLD
-from lmpolicy.recipes import SETTINGS
-from lmpolicy.shaping import PotentialShaping
+from lmpolicy.training.named_settings import SETTINGS
+from lmpolicy.training.shaping import PotentialShaping
 
 GRIDS = (
     *("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0"),

@@ -26,7 +26,7 @@ from lm_tools import (
 )
 
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.scoring import ILLEGAL
+from lmpolicy.lm.scoring import ILLEGAL
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
 

@@ -11,7 +11,7 @@ import torch as th
 from lm_tools import assert_same, encode, make_policy, prompt
 
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward, PlainForward
 
 PROMPTS = [
     prompt("row 1, column 3", ("left", "right", "go north", "go south")),

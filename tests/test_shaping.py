@@ -8,7 +8,7 @@ import pytest
 from stable_baselines3.common.monitor import Monitor
 from toy_envs import Corridor
 
-from lmpolicy.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
+from lmpolicy.training.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
 
 
 def test_shaping_adds_the_gain_in_potential() -> None:

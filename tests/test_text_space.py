@@ -21,7 +21,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
 
 from lmpolicy import TextSpace
-from lmpolicy.text_space import decode_bytes, row_bytes, utf8
+from lmpolicy.text.spaces import decode_bytes, row_bytes, utf8
 
 TEXTS = ("", "hello", "a\x00b", "ends in NUL\x00\x00", "\x00", "é漢🙂 \u2028\u202e", "\ufffd", '{}"\\\n\t', "\x7f\x80ÿ")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from packing_tools import PHRASES, Phrases, phrase_sets
 
-from lmpolicy.trie import PROMPT_END, Trie, branches, build_trie
+from lmpolicy.lm.trie import PROMPT_END, Trie, branches, build_trie
 
 
 def seen_by(trie: Trie, node: int) -> tuple[int, ...]:

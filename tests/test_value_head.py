@@ -8,7 +8,7 @@ import pytest
 import torch as th
 from lm_tools import encode, gradients, make_policy, prompt
 
-from lmpolicy.backbone import EPSILON, ValueHead
+from lmpolicy.lm.value_head import EPSILON, ValueHead
 
 
 def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:

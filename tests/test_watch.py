@@ -32,9 +32,9 @@ from lmpolicy import (
     WatchLearning,
     make_multi_env,
 )
-from lmpolicy.callbacks import policy_of
-from lmpolicy.turns import Turn, markdown
-from lmpolicy.watch import GradientNorms
+from lmpolicy.training.callbacks import policy_of
+from lmpolicy.training.turns import Turn, markdown
+from lmpolicy.training.watching import GradientNorms
 
 
 class Keep(BaseCallback):

@@ -26,7 +26,7 @@ from toy_envs import Script, Told, Toy
 from wrapper_tools import expected, read, told
 
 from lmpolicy import GenericTask, Prompt, TextObservationWrapper, TextSpace
-from lmpolicy.actions import enumerate_actions
+from lmpolicy.text.phrases import enumerate_actions
 
 # --- what can be wrapped --------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from wrapper_tools import CUT, expected, read, told
 
 import lmpolicy.wrapper
 from lmpolicy import Prompt, TextObservationWrapper
-from lmpolicy.text_space import utf8
+from lmpolicy.text.spaces import utf8
 
 
 def size(prompt: Prompt) -> int:

@@ -1,0 +1,1 @@
+"""The language model: loading, scoring, sampling. Knows no learner and no environment."""

@@ -1,0 +1,216 @@
+"""The trainable model: base LM, tokenizer, LoRA and value head; which parameters train and what is saved."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import peft
+import torch as th
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from lmpolicy.bundled import model_path
+from lmpolicy.lm.rendering import PromptRenderer
+from lmpolicy.lm.value_head import ValueHead
+
+DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
+DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
+FROZEN = "frozen"
+
+STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
+STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
+"""Peft refuses to adapt these layers of state space models: fused kernels read their weights past the adapter."""
+
+WIDE = 512
+"""Hidden size from which half precision is faster; below, converting takes longer than it saves."""
+
+
+class Backbone(nn.Module):
+    """A causal LM with its tokenizer, adapters and value head.
+
+    :param model: hub id or local folder; ``None`` or :data:`lmpolicy.bundled.WORLDS` for a bundled LM.
+    :param revision: branch, tag or commit of a hub model.
+    :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``, see :func:`auto_dtype`.
+    :param lora: arguments of :class:`peft.LoraConfig`; ``None`` trains every weight; ``"frozen"`` trains none but the
+        value head.
+    :param value_head: hidden layer sizes of the value head.
+    :param value_gradient: whether the value loss also trains the LM.
+    :param trust_remote_code: whether code from the hub may run.
+    :raises OSError: if the model cannot be found or read; the message says how to name another place.
+    """
+
+    base_fingerprint: th.Tensor
+
+    def __init__(
+        self,
+        model: str | None,
+        revision: str | None,
+        dtype: str,
+        lora: dict[str, Any] | str | None,
+        value_head: Sequence[int],
+        value_gradient: bool,
+        trust_remote_code: bool,
+    ) -> None:
+        super().__init__()
+        self.name = model if model is not None else "the bundled LM"
+        options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        if revision is not None:
+            options["revision"] = revision
+        base, self.tokenizer = _load(model_path(model), options)
+        # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
+        self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
+        self._auto = dtype == "auto" and lora is not None
+        if not self._auto:  # Adam's steps are lost in half precision, hence float32 where the base itself is trained
+            _cast(base, DTYPES[dtype] if dtype != "auto" else th.float32)
+        remove_dropout(base)
+        self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
+        self.hidden_size: int = base.config.get_text_config().hidden_size
+        self.lm = _adapt(base, lora)
+        self.renderer = PromptRenderer(self.tokenizer)
+        self.value_head = ValueHead(self.hidden_size, value_head)
+        self.value_gradient = value_gradient
+        named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
+        trainable = {name for name, parameter in named if parameter.requires_grad}
+        # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
+        self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+
+    def settle_dtype(self) -> None:
+        """Cast the frozen base to what suits the device it is on; not before, since SB3 moves a policy once it is made.
+
+        Adapters and value head stay in float32.
+        """
+        if self._auto:
+            weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
+            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.hidden_size))
+
+    def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
+        """Value of each prompt from the LM's final hidden states.
+
+        :param states: hidden states of all tokens, ``(N, hidden)``; the first of them belong to every prompt.
+        :param shared: P, how many do.
+        :param index: which others belong to each prompt, ``(R, T)``.
+        :param mask: which of those exist, bool ``(R, T)``.
+        :param last: the last token of each prompt, ``(R,)``.
+        :return: float32 ``(R,)``.
+        """
+        states = states.float()
+        with th.autocast(states.device.type, enabled=False):  # a value in half precision has two or three digits
+            return self.value_head(states if self.value_gradient else states.detach(), shared, index, mask, last)
+
+
+class WeightVersion:
+    """Tells whether trainable weights were written, moved or replaced; torch counts writes in place.
+
+    :param backbone: its weights are listed once: walking the modules in every call would take long.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._parameters = list(backbone.parameters())
+        self._last: tuple[int, ...] = ()
+
+    def changed(self) -> bool:
+        """Whether they are other than at the last call."""
+        weights = [parameter for parameter in self._parameters if parameter.requires_grad]
+        version = (sum(w._version for w in weights), sum(w.data_ptr() for w in weights), len(weights))
+        changed, self._last = version != self._last, version
+        return changed
+
+
+def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
+    """Precision for frozen base weights: half where the device is fast at it and the model wide enough to gain.
+
+    :param device: where the weights are.
+    :param stored: their dtype in the checkpoint.
+    :param width: hidden size of the model.
+    """
+    if device.type == "cpu":
+        fast = th.ops.mkldnn._is_mkldnn_bf16_supported()  # AMX, AVX-512 BF16 or ARM's; else bfloat16 is emulated
+        return th.bfloat16 if fast and width >= WIDE else th.float32
+    if width < WIDE:
+        return th.float32
+    if device.type == "cuda" and th.cuda.is_bf16_supported(including_emulation=False):
+        return th.bfloat16
+    return stored  # what else there is may have no bfloat16, or may lose range in float16
+
+
+def _cast(model: nn.Module, dtype: th.dtype) -> None:
+    """Cast the frozen parameters, or all where none is frozen; and no buffer: rotary frequencies are float32."""
+    parameters = list(model.parameters())
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+    for parameter in frozen or parameters:
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+
+
+def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # a bar for every policy that is built is noise
+    try:
+        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+            raise FileNotFoundError(f"the folder {path} has no config.json")
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+    except Exception as error:  # OSError, ValueError, SafetensorError; a bare Exception for a broken tokenizer file
+        raise OSError(
+            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
+            "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
+            '{"policy_kwargs": {..., "model": "new place"}}).'
+        ) from error
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()
+    return model, tokenizer
+
+
+def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Module:
+    if lora is None:
+        return base.requires_grad_(True)
+    base.requires_grad_(False)
+    if lora == FROZEN:
+        return base
+    assert isinstance(lora, dict)
+    # A copy of the settings: peft writes the target modules it found into its config.
+    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **lora}
+    if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
+        settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
+    config = peft.LoraConfig(**settings)
+    with warnings.catch_warnings():
+        # peft 0.21 asks transformers 5.23 for a name that is about to go; the user can do nothing about it
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        return peft.get_peft_model(base, config)
+
+
+def remove_dropout(model: nn.Module) -> None:
+    """Set every dropout and router jitter to 0: rollout (eval mode) and update (train mode) must agree.
+
+    :param model: a Transformers model; its config is changed, too, since some attention code reads it there.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            for name, value in list(vars(holder).items()) if holder is not None else []:
+                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "jitter")):
+                    setattr(holder, name, 0.0)
+
+
+def fingerprint(model: nn.Module) -> th.Tensor:
+    """Digest of a model's weights: names, shapes, the sum of each tensor's bits, and a sample of its values.
+
+    Reads every weight once, at memory speed, so that billions of parameters take seconds.
+
+    :param model: the base model as loaded.
+    :return: uint8 ``(16,)``.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        flat = tensor.detach().cpu().contiguous().flatten()
+        bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
+        sample = bits[:: max(1, len(bits) // 64)].tolist()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())
+    return th.tensor(list(digest.digest()[:16]), dtype=th.uint8)

@@ -1,0 +1,120 @@
+"""How much a policy's actions say about what it read: entropies and mutual information over a rollout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch as th
+
+from lmpolicy.text.prompt import Prompt
+from lmpolicy.text.spaces import decode_bytes
+
+MAX_GROUPS = 256
+"""Tuples of legal phrases that a stream keeps apart; it counts no decision of any further one."""
+
+
+def entropies(probabilities: th.Tensor) -> th.Tensor:
+    """Entropy of each distribution in nats.
+
+    :param probabilities: ``(N, K)``, rows that sum to 1.
+    :return: ``(N,)``.
+    """
+    return -th.special.xlogy(probabilities, probabilities).sum(dim=-1)
+
+
+def mutual_information(probabilities: th.Tensor, groups: th.Tensor) -> float:
+    """Mutual information of observation and action, I(O; A) = H(mean_o pi(.|o)) - mean_o H(pi(.|o)), in nats.
+
+    Within each group by itself, averaged with the groups' shares: other legal phrases, or another env, do not count as
+    a policy that reads. 0 if the policy does the same whatever it reads, at most log K.
+
+    :param probabilities: of each decision, ``(N, K)``.
+    :param groups: number of each decision's tuple of legal phrases, int64 ``(N,)``.
+    """
+    probabilities = probabilities.double()
+    n_groups = int(groups.max()) + 1
+    sums = probabilities.new_zeros(n_groups, probabilities.shape[1]).index_add_(0, groups, probabilities)
+    counts = th.bincount(groups, minlength=n_groups)  # (G,)
+    means = sums / counts.clamp(min=1)[:, None]  # (G, K)
+    return float((counts * entropies(means)).sum() - entropies(probabilities).sum()) / len(probabilities)
+
+
+def legal_part(key: bytes) -> bytes:
+    """The bytes of a prompt that list its legal phrases: equal for equal tuples, and much cheaper than reading JSON.
+
+    :param key: the prompt as :func:`lmpolicy.text.spaces.row_bytes` returns it.
+    """
+    return key.rpartition(b'"actions":')[2]  # cannot occur within a JSON string, where quotes are escaped
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a policy did over a number of decisions.
+
+    :param entropy: mean entropy of the decisions among two or more phrases, each divided by the log of their number.
+    :param information: mutual information of observation and action, divided likewise; ``None`` where it says nothing
+        because fewer than half of the decisions can be compared with one on another prompt with the same phrases.
+    """
+
+    entropy: float
+    information: float | None
+
+
+class BehaviourStream:
+    """The sums behind :class:`Behaviour`, which do not grow with the number of decisions and stay on the device."""
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self._sums: th.Tensor | None = None  # (MAX_GROUPS, K + 1), entropies in the last column
+        self._index: dict[bytes, int] = {}
+        self._counts: list[int] = []
+        self._phrases: list[int] = []
+        self._first: list[bytes] = []
+        self._varied: list[bool] = []
+
+    def add(self, keys: Sequence[bytes], probabilities: th.Tensor, entropies: th.Tensor) -> None:
+        """Count decisions.
+
+        :param keys: their prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; B of them.
+        :param probabilities: ``(B, K)``.
+        :param entropies: in nats, ``(B,)``.
+        """
+        self.decisions += len(keys)
+        numbers = [self._group(key) for key in keys]
+        if self._sums is None:
+            self._sums = probabilities.new_zeros(MAX_GROUPS + 1, probabilities.shape[1] + 1)
+        index = th.tensor(numbers).to(self._sums.device, non_blocking=True)
+        self._sums.index_add_(0, index, th.cat([probabilities, entropies[:, None]], dim=1).detach())
+
+    def _group(self, key: bytes) -> int:
+        legal = legal_part(key)
+        if legal not in self._index:
+            if len(self._counts) == MAX_GROUPS:
+                return MAX_GROUPS
+            self._index[legal] = len(self._counts)
+            self._counts.append(0)
+            self._phrases.append(len(Prompt.from_json(decode_bytes(key)).actions))
+            self._first.append(key)
+            self._varied.append(False)
+        number = self._index[legal]
+        self._counts[number] += 1
+        self._varied[number] = self._varied[number] or key != self._first[number]
+        return number
+
+    def behaviour(self) -> Behaviour | None:
+        """What the sums say; one transfer from the device. ``None`` if no decision was one among several phrases."""
+        chosen = [number for number, phrases in enumerate(self._phrases) if phrases > 1]
+        if self._sums is None or not chosen:
+            return None
+        sums = self._sums[: len(self._counts)].cpu().double()
+        counts = th.tensor(self._counts, dtype=th.float64)
+        means, spent = sums[:, :-1] / counts[:, None], sums[:, -1]
+        gains = counts * entropies(means) - spent  # (G,)
+        most = [count * math.log(phrases) for count, phrases in zip(self._counts, self._phrases, strict=True)]
+        comparable = [number for number in chosen if self._varied[number]]
+        information = None
+        if 2 * sum(self._counts[number] for number in comparable) >= self.decisions:
+            information = float(gains[comparable].sum()) / sum(most[number] for number in comparable)
+        return Behaviour(float(spent[chosen].sum()) / sum(most[number] for number in chosen), information)

@@ -1,0 +1,262 @@
+"""Packing prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+
+from lmpolicy.lm.trie import PROMPT_END, Trie, branches
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One batch, ready for the model: S sequences of Q tokens for R prompts, behind P tokens that all prompts share.
+
+    The model's final hidden states are counted as one list of N: the shared tokens first, then what the sequences
+    hold, row by row. Every prompt is the first P of them and those that ``index`` names.
+
+    :param input_ids: ``(S, Q)``.
+    :param position_ids: ``(S, Q)``.
+    :param longest: tokens of the longest prompt with its longest phrase, as far as they are fed.
+    :param keep: where logits are needed; positions ``(S, C)``, or bool ``(S, Q)`` where the sequences differ in number.
+    :param shared: P.
+    :param index: where each prompt's other tokens are among the N hidden states, ``(R, T)``.
+    :param mask: which of them exist, bool ``(R, T)``.
+    :param last: where each prompt's last token is among the N hidden states, ``(R,)``.
+    :param edge_predictors: which of the logits kept predict each edge; ``(R, E)``.
+    :param edge_tokens: ``(R, E)``.
+    :param paths: edges of each phrase, padded with E; ``(R, K, J)``.
+    :param legal: which phrases exist; bool ``(R, K)``.
+    :param lengths: tokens of each phrase, 1 where there is none; ``(R, K)``.
+    :param allowed: which keys (those run before, then the sequence) each query sees; bool ``(S, Q, keys)``. ``None``:
+        each token sees those before it, as in any causal LM.
+    """
+
+    input_ids: th.Tensor
+    position_ids: th.Tensor
+    longest: int
+    keep: th.Tensor
+    shared: int
+    index: th.Tensor
+    mask: th.Tensor
+    last: th.Tensor
+    edge_predictors: th.Tensor
+    edge_tokens: th.Tensor
+    paths: th.Tensor
+    legal: th.Tensor
+    lengths: th.Tensor
+    allowed: th.Tensor | None = None
+
+    def to(self, device: th.device) -> Packed:
+        """The same on another device."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, th.Tensor)}
+        moved: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return replace(self, **moved)
+
+
+def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
+    """Length of the longest common prefix that leaves each prompt its last token."""
+    length = min(map(len, prompts)) - 1
+    if len(prompts) == 1:
+        return length
+    block = np.stack([prompt[:length] for prompt in prompts])
+    differs = (block != block[0]).any(axis=0)
+    return int(differs.argmax()) if differs.any() else length
+
+
+def pack(
+    prompts: Sequence[NDArray[np.int64]],
+    tries: Sequence[Trie],
+    n_actions: int,
+    shared: int = 0,
+    folded: bool = False,
+) -> Packed:
+    """Pack R prompts with their tries under a tree mask.
+
+    :param prompts: token ids of each distinct prompt.
+    :param tries: trie of each prompt's phrases.
+    :param n_actions: K, the width of the action space.
+    :param shared: P, number of tokens that all prompts begin with and that are not repeated.
+    :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
+        and the model has run the shared tokens before.
+    """
+    grid = _grid(prompts, tries, shared, folded)
+    parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
+    input_ids = np.zeros(grid.shape, dtype=np.int64)
+    input_ids.flat[grid.cells] = np.concatenate(parts)
+    position = shared + grid.numbers
+    depths = np.concatenate([trie.depths for trie in tries])
+    position[grid.nodes] = (shared + grid.sizes)[grid.owners[grid.nodes]] + depths
+    # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
+    position_ids = np.broadcast_to((shared + grid.sizes - 1)[: grid.shape[0], None], grid.shape).copy()
+    position_ids.flat[grid.cells] = position
+    if folded:
+        input_ids[0, :shared], position_ids[0, :shared] = prompts[0][:shared], np.arange(shared)
+
+    columns = np.arange(int(grid.sizes.max()))
+    index = (0 if folded else shared) + (grid.rows * grid.shape[1] + grid.starts)[:, None] + columns
+    arrays = {
+        "input_ids": input_ids,
+        "position_ids": position_ids,
+        "allowed": _allowed(grid, tries, shared, folded),
+        "index": index.clip(max=index[-1, grid.sizes[-1] - 1]),
+        "mask": columns < grid.sizes[:, None],
+        "last": index[np.arange(len(prompts)), grid.sizes - 1],
+    }
+    predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
+    return _packed(arrays, shared, tries, n_actions, predictors)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Where the prompts and tries of a batch lie in the (S, Q) grid of tokens.
+
+    :param shape: (S, Q).
+    :param rows: sequence of each prompt, ``(R,)``.
+    :param starts: column where each prompt starts, ``(R,)``.
+    :param sizes: tokens of each prompt behind the shared ones, ``(R,)``.
+    :param owners: prompt that each token fed belongs to; this and the next three ``(tokens,)``.
+    :param numbers: number of each token within its prompt and trie.
+    :param nodes: whether it is a trie node.
+    :param cells: its cell in the flattened grid.
+    """
+
+    shape: tuple[int, int]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    nodes: NDArray[np.bool_]
+    cells: NDArray[np.int64]
+
+
+def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool) -> _Grid:
+    """Lay out a batch; in one sequence, the first columns are for the shared tokens."""
+    sizes = np.array([len(prompt) for prompt in prompts]) - shared
+    lengths = sizes + np.array([len(trie.tokens) for trie in tries])
+    ends = lengths.cumsum()
+    rows, starts = np.arange(len(prompts)), np.zeros(len(prompts), dtype=np.int64)
+    shape = (len(prompts), int(lengths.max()))
+    if folded:
+        rows, starts = starts, shared + ends - lengths
+        shape = (1, shared + int(ends[-1]))
+    owners = np.repeat(np.arange(len(prompts)), lengths)
+    numbers = np.arange(ends[-1]) - (ends - lengths)[owners]
+    cells = rows[owners] * shape[1] + starts[owners] + numbers
+    return _Grid(shape, rows, starts, sizes, owners, numbers, numbers >= sizes[owners], cells)
+
+
+def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:
+    """The tree mask: all see the shared tokens and what precedes them in their prompt, nodes also their ancestors."""
+    width = grid.shape[1]
+    readers = np.full(grid.shape, -1)
+    readers.flat[grid.cells] = grid.owners
+    texts = np.full(grid.shape, -2)
+    texts.flat[grid.cells[~grid.nodes]] = grid.owners[~grid.nodes]
+    allowed = (readers[:, :, None] == texts[:, None, :]) & np.tri(width, dtype=bool)  # (S, Q, Q)
+    pairs = np.concatenate([trie.sees for trie in tries]).T  # (2, M)
+    which = np.repeat(np.arange(len(tries)), [len(trie.sees) for trie in tries])
+    queries, keys = (grid.starts + grid.sizes)[which] + pairs
+    allowed[grid.rows[which], queries, keys] = True
+    allowed[:, np.arange(width), np.arange(width)] = True  # padding, too: no row of the softmax may be empty
+    if folded:
+        allowed[0, :, :shared] |= np.tri(width, shared, dtype=bool)
+    elif shared:
+        allowed = np.concatenate([np.ones((*grid.shape, shared), dtype=bool), allowed], axis=2)
+    return allowed
+
+
+def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions: int) -> Packed:
+    """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
+
+    One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
+
+    :param prompts: token ids of each distinct prompt.
+    :param tries: trie of each prompt's phrases.
+    :param n_actions: K, the width of the action space.
+    """
+    sequences: list[NDArray[np.int64]] = []
+    sources: list[int] = []  # a sequence of each prompt
+    places: list[tuple[int, int]] = []  # of each predictor, last prompt token first: its sequence and column
+    for prompt, trie in zip(prompts, tries, strict=True):
+        sources.append(len(sequences))
+        place = {PROMPT_END: (len(sequences), len(prompt) - 1)}
+        for branch in branches(trie):
+            place.update({node: (len(sequences), len(prompt) + depth) for depth, node in enumerate(branch)})
+            sequences.append(np.concatenate([prompt, trie.tokens[branch]]))
+        places += [place[node] for node in range(PROMPT_END, len(trie.tokens))]
+    width = max(map(len, sequences))
+    input_ids = np.zeros((len(sequences), width), dtype=np.int64)
+    for row, sequence in zip(input_ids, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    sizes = np.array([len(prompt) for prompt in prompts])
+    columns = np.arange(int(sizes.max()))
+    index = np.array(sources)[:, None] * width + columns
+    arrays = {
+        "input_ids": input_ids,
+        "position_ids": np.broadcast_to(np.arange(width), input_ids.shape).copy(),
+        "index": index,
+        "mask": columns < sizes[:, None],
+        "last": index[np.arange(len(prompts)), sizes - 1],
+    }
+    return _packed(arrays, 0, tries, n_actions, np.array([row * width + column for row, column in places]))
+
+
+def _packed(
+    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_actions: int, predictors: NDArray[np.int64]
+) -> Packed:
+    """Add what is read off the logits.
+
+    :param predictors: cell in the (S, Q) grid of each predictor, prompt by prompt, the last prompt token first.
+    """
+    shape = arrays["input_ids"].shape
+    kept = np.zeros(shape, dtype=bool)
+    kept.flat[predictors] = True
+    per_row = kept.sum(axis=1)
+    # Positions rather than a mask where possible: the number of true values is known without asking the device.
+    keep = kept if (per_row != per_row[0]).any() else np.nonzero(kept)[1].reshape(len(kept), -1)
+    number = np.empty(len(predictors), dtype=np.int64)
+    number[predictors.argsort()] = np.arange(len(predictors))  # of each predictor among the logits
+    counts = np.array([1 + len(trie.tokens) for trie in tries])
+    distinct = {id(trie): trie for trie in tries}
+    order = {key: index for index, key in enumerate(distinct)}
+    which = np.array([order[id(trie)] for trie in tries])
+    table = _stack(list(distinct.values()), n_actions)
+    edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
+    arrays = arrays | {name: array[which] for name, array in table.items()}
+    tensors: dict[str, Any] = {name: th.from_numpy(array) for name, array in arrays.items()}
+    return Packed(
+        **tensors,
+        shared=shared,
+        longest=int(arrays["position_ids"].max()) + 1,
+        keep=th.from_numpy(keep),
+        edge_predictors=th.from_numpy(number[edges]),
+    )
+
+
+def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
+    """The edges of distinct tries as arrays with a leading trie axis, padded to common sizes."""
+    edges = max(len(trie.edge_tokens) for trie in tries)
+    longest = max(trie.paths.shape[1] for trie in tries)
+    shape = len(tries)
+    table = {
+        "edge_nodes": np.full((shape, edges), PROMPT_END, dtype=np.int64),
+        "edge_tokens": np.zeros((shape, edges), dtype=np.int64),
+        "paths": np.full((shape, n_actions, longest), edges, dtype=np.int64),
+        "legal": np.zeros((shape, n_actions), dtype=bool),
+        "lengths": np.ones((shape, n_actions), dtype=np.int64),
+    }
+    for index, trie in enumerate(tries):
+        for name in ("edge_nodes", "edge_tokens", "lengths"):
+            array = getattr(trie, name)
+            table[name][index, : len(array)] = array
+        paths = np.where(trie.paths == len(trie.edge_tokens), edges, trie.paths)
+        table["paths"][index, : len(paths), : paths.shape[1]] = paths
+        table["legal"][index, : len(paths)] = True
+    return table

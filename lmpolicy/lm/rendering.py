@@ -1,0 +1,107 @@
+"""Prompts and action phrases as token ids: through the model's chat template, or a plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from lmpolicy.text.prompt import Prompt
+
+PHRASE_CACHE = 65_536
+
+
+class PromptRenderer:
+    """Token ids of prompts and action phrases for one tokenizer.
+
+    With a chat template, the prompt is rendered through it up to where the assistant's answer begins. Without one, a
+    plain template is used. Either way, text from the environment is tokenized as ordinary text: a control token
+    spelled out in an observation stays a string of characters.
+
+    :param tokenizer: a Transformers tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.has_template = tokenizer.chat_template is not None
+        self.system_role = self.has_template and self._takes_system_role()
+        self.separator = self._separator() if self.has_template else " "
+        self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
+
+    def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        """Token ids of each prompt, up to where the answer begins.
+
+        :param prompts: any number of prompts.
+        :return: one list of ids per prompt, without padding.
+        """
+        if not prompts:
+            return []
+        if not self.has_template:
+            return [self._plain_ids(prompt) for prompt in prompts]
+        ids = self.tokenizer.apply_chat_template(
+            [self._chat(prompt) for prompt in prompts],
+            add_generation_prompt=True,
+            sanitize_control_tokens=True,
+            return_dict=False,
+            enable_thinking=False,  # reasoning models: the phrase follows the prompt at once; unknown to others
+        )
+        return [list(row) for row in ids]
+
+    def _action_ids(self, phrase: str) -> tuple[int, ...]:
+        """Token ids of a phrase as it follows a prompt; cached under the name ``action_ids``.
+
+        :param phrase: an action phrase.
+        :raises ValueError: if the tokenizer makes no token of it.
+        """
+        # Behind a line break, because SentencePiece tokenizers put a space before the first word of a string, which
+        # is not there in the middle of a chat. Tokenizers that join the line break to what follows do no such thing.
+        text = self.separator + phrase
+        line_break, ids = self.text_ids("\n"), self.text_ids("\n" + text)
+        ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self.text_ids(text)
+        if not ids:
+            raise ValueError(f"the tokenizer makes no token of the action phrase {phrase!r}; choose another phrase")
+        return tuple(ids)
+
+    def _chat(self, prompt: Prompt) -> list[dict[str, str]]:
+        messages = [{"role": role, "content": content} for role, content in prompt.messages]
+        if messages[0]["role"] == "system" and not self.system_role:
+            # Templates such as Gemma's know no system role: its text opens the first user message instead.
+            system, user, *rest = messages
+            return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
+        return messages
+
+    def _render(self, messages: list[dict[str, str]], generation_prompt: bool) -> str:
+        return self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=generation_prompt, enable_thinking=False
+        )
+
+    def _takes_system_role(self) -> bool:
+        messages = [{"role": "system", "content": "QXSYSTEM"}, {"role": "user", "content": "QXUSER"}]
+        try:
+            return "QXSYSTEM" in self._render(messages, True)
+        except Exception:  # templates raise jinja2's TemplateError, or whatever their author chose
+            return False
+
+    def _separator(self) -> str:
+        """White space that the template writes between the generation prompt and the assistant's words."""
+        messages = [{"role": "user", "content": "QXUSER"}]
+        prompt = self._render(messages, True)
+        answered = self._render([*messages, {"role": "assistant", "content": "QXANSWER"}], False)
+        between = answered[len(prompt) :].partition("QXANSWER")[0] if answered.startswith(prompt) else ""
+        return between if between.isspace() else ""
+
+    def _plain_ids(self, prompt: Prompt) -> list[int]:
+        before = {"system": "", "user": "Observation: ", "assistant": prompt.cue + " "}
+        after = {"system": "\n", "user": "", "assistant": "\n"}
+        lines = [before[role] + content + after[role] for role, content in prompt.messages]
+        text = "\n".join([*lines, prompt.cue])
+        bos = self.tokenizer.bos_token_id
+        starts_with_bos = bos is not None and self.tokenizer("a").input_ids[:1] == [bos]
+        return ([bos] if starts_with_bos else []) + self.text_ids(text)
+
+    def text_ids(self, text: str) -> list[int]:
+        """Ids of text in which no control token is recognised.
+
+        :param text: any string.
+        """
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

@@ -1,0 +1,171 @@
+"""Batched sampling of free text: the shared prefix once, a cache, and rows that are finished cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch as th
+from transformers import DynamicCache
+
+from lmpolicy.lm.forward import Forward, PackedForward, Tokens, call, device_of
+
+TAIL = 4
+"""Tokens at the end of an answer that are decoded to look for a stop text, beside one for each of its characters."""
+
+
+class Sampler:
+    """Samples answers token by token from the softmax of the logits over a temperature, and nothing else.
+
+    No top-k, top-p, repetition penalty or the like: the distribution that is sampled from is the one that an update
+    scores, or PPO's ratios would be wrong from the first step.
+
+    :param lm: a causal LM.
+    :param forward: how it runs; see :func:`lmpolicy.lm.self_check.choose_forward`.
+    :param vocabulary: ids that there are words for.
+    :param ends: ids that end an answer, and are part of it.
+    :param stops: texts that end an answer, and are part of it.
+    :param decode: ids to text.
+    :param temperature: divides the logits.
+    """
+
+    def __init__(
+        self,
+        lm: Any,
+        forward: Forward,
+        vocabulary: int,
+        ends: Sequence[int],
+        stops: Sequence[str],
+        decode: Callable[[Sequence[int]], str],
+        temperature: float = 1.0,
+    ) -> None:
+        self.lm, self.forward, self.vocabulary = lm, forward, vocabulary
+        self.ends, self.stops, self.decode = frozenset(ends), tuple(stops), decode
+        self.temperature = temperature
+        self._tail = TAIL + max(map(len, self.stops), default=0)
+
+    @th.no_grad()
+    def __call__(self, prompts: Sequence[Tokens], limit: int, greedy: bool = False) -> list[list[int]]:
+        """An answer to each prompt.
+
+        :param prompts: token ids of each prompt.
+        :param limit: tokens of the longest answer.
+        :param greedy: take the most likely token instead of sampling.
+        :return: token ids of each answer, one at least; what ended it is its last.
+        :raises FloatingPointError: if a logit is not finite.
+        """
+        answers: list[list[int]] = [[] for _ in prompts]
+        alive = list(range(len(prompts)))
+        state = _Cached(self.lm, self.forward, prompts) if isinstance(self.forward, PackedForward) else None
+        for length in range(1, limit + 1):
+            logits = self._plain(prompts, answers, alive) if state is None else state.logits
+            tokens = self._choose(logits[:, : self.vocabulary].float(), greedy)
+            for row, token in zip(alive, tokens.tolist(), strict=True):
+                answers[row].append(token)
+            going = [place for place, row in enumerate(alive) if not self.ended(answers[row])]
+            if not going or length == limit:
+                break
+            if state is not None:
+                state.advance(tokens, going)
+            alive = [alive[place] for place in going]
+        return answers
+
+    def _choose(self, logits: th.Tensor, greedy: bool) -> th.Tensor:
+        if not bool(logits.isfinite().all()):
+            raise FloatingPointError("the model's logits are not finite, so there is nothing to sample from")
+        if greedy:
+            return logits.argmax(dim=-1)
+        return th.multinomial((logits / self.temperature).softmax(dim=-1), 1)[:, 0]
+
+    def ended(self, answer: list[int]) -> bool:
+        """Whether its last token ends an answer.
+
+        :param answer: token ids.
+        """
+        if answer[-1] in self.ends:
+            return True
+        return bool(self.stops) and any(stop in self.decode(answer[-self._tail :]) for stop in self.stops)
+
+    def _plain(self, prompts: Sequence[Tokens], answers: list[list[int]], alive: list[int]) -> th.Tensor:
+        """Next-token logits by running all of prompt and answer again; asks nothing of a causal LM."""
+        rows = [np.concatenate([prompts[row], np.array(answers[row], dtype=np.int64)]) for row in alive]
+        ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+        for line, row in zip(ids, rows, strict=True):
+            line[: len(row)] = row
+        out = call(self.lm, input_ids=th.from_numpy(ids).to(device_of(self.lm)), use_cache=False)
+        return out.logits[th.arange(len(rows)), [len(row) - 1 for row in rows]]
+
+
+class _Cached:
+    """Prompts that were run once, and go on from a cache.
+
+    Behind the shared prefix, prompts are padded on the left, so that all end in the same column; a mask hides the
+    padding, and positions are counted without it.
+
+    :param lm: a causal LM that the packed pass is right for.
+    :param forward: that pass.
+    :param prompts: token ids of each prompt; equal ones run once.
+    """
+
+    def __init__(self, lm: Any, forward: PackedForward, prompts: Sequence[Tokens]) -> None:
+        self.lm, self.forward = lm, forward
+        distinct = {prompt.tobytes(): prompt for prompt in prompts}
+        order = {key: place for place, key in enumerate(distinct)}
+        rows = list(distinct.values())
+        prefix = forward.prefix(rows)
+        shared = 0 if prefix is None else len(prefix.tokens)
+        sizes = np.array([len(row) for row in rows]) - shared
+        width = int(sizes.max())
+        ids = np.zeros((len(rows), width), dtype=np.int64)
+        for line, row, size in zip(ids, rows, sizes, strict=True):
+            line[width - size :] = row[shared:]
+        columns = np.arange(width)
+        real = columns >= width - sizes[:, None]  # (R, T)
+        positions = np.where(real, shared + columns - (width - sizes[:, None]), 0)
+        allowed = real[:, None, :] & np.tri(width, dtype=bool)
+        allowed[:, columns, columns] = True  # padding, too: no row of the softmax may be empty
+        allowed = np.concatenate([np.ones((len(rows), width, shared), dtype=bool), allowed], axis=2)
+        before = np.broadcast_to(np.arange(shared), (len(rows), shared))
+        device = device_of(lm)
+        self._cache = DynamicCache() if prefix is None else prefix.cache(len(rows))
+        self._keys = th.from_numpy(np.concatenate([before, positions], axis=1)).to(device)  # (R, keys)
+        self._seen = th.from_numpy(np.concatenate([before >= 0, real], axis=1)).to(device)  # (R, keys)
+        self.logits = self._run(
+            th.from_numpy(ids).to(device), th.from_numpy(positions).to(device), th.from_numpy(allowed).to(device)
+        )
+        places = [order[prompt.tobytes()] for prompt in prompts]
+        if places != list(range(len(rows))):
+            self._select(places)
+            self.logits = self.logits[th.tensor(places, device=device)]
+
+    def advance(self, tokens: th.Tensor, going: list[int]) -> None:
+        """Run one more token of each row that goes on, and drop the others.
+
+        :param tokens: the last token of each row, ``(R,)``.
+        :param going: rows that go on.
+        """
+        if len(going) < len(tokens):
+            self._select(going)
+            tokens = tokens[th.tensor(going, device=tokens.device)]
+        next_position = self._keys[:, -1:] + 1
+        self._keys = th.cat([self._keys, next_position], dim=1)
+        self._seen = th.cat([self._seen, th.ones_like(self._seen[:, :1])], dim=1)
+        self.logits = self._run(tokens[:, None], next_position, self._seen[:, None, :])
+
+    def _select(self, rows: list[int]) -> None:
+        index = th.tensor(rows, device=self._keys.device)
+        self._cache.batch_select_indices(index)
+        self._keys, self._seen = self._keys[index], self._seen[index]
+
+    def _run(self, ids: th.Tensor, positions: th.Tensor, allowed: th.Tensor) -> th.Tensor:
+        out = call(
+            self.lm,
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=self.forward.masks(allowed, positions, self._keys, self._keys.shape[1]),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return out.logits[:, -1]

@@ -1,0 +1,126 @@
+"""From final hidden states to log-probabilities of tokens, without ever holding the logits of a whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch as th
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from lmpolicy.lm.forward import call, device_of, text_config
+
+CHUNK = 1 << 22
+"""Logits, rows times vocabulary, that exist at a time; several tensors of that size do."""
+TOLERANCE = {th.float64: 1e-6, th.float32: 1e-4, th.float16: 1e-2, th.bfloat16: 0.05}
+"""Largest difference of two ways to the same logits that is rounding, as a share of their spread."""
+
+Logits = Callable[[th.Tensor], th.Tensor]
+
+
+class TokenHead:
+    """Log-probabilities and entropies of next-token distributions.
+
+    The naive way is ``log_softmax`` over the logits of all positions, the largest tensor of an update by far: 32
+    answers of 64 tokens and a vocabulary of 152 000 are 1.2 GB, four times over. Here, a few rows are taken at a time,
+    and again in the backward pass.
+
+    :param lm: a causal LM.
+    :param vocabulary: ids that there are words for; models often have more rows than that, which are never chosen.
+    :param chunk: logits at a time.
+    :raises ValueError: if the model's logits cannot be had from its final hidden states.
+    """
+
+    def __init__(self, lm: Any, vocabulary: int, chunk: int = CHUNK) -> None:
+        self.vocabulary = vocabulary
+        self.rows = max(1, chunk // vocabulary)
+        self._logits = _logits_from_states(lm)
+
+    def __call__(self, states: th.Tensor, tokens: th.Tensor, temperature: float) -> tuple[th.Tensor, th.Tensor]:
+        """Log-probability of a token in each state, and the entropy of the distribution it is from.
+
+        :param states: final hidden states, ``(n, hidden)``.
+        :param tokens: ids, ``(n,)``.
+        :param temperature: divides the logits.
+        :return: in nats, float32, ``(n,)`` each.
+        """
+        if len(states) <= self.rows:
+            return self._chunk(states, tokens, temperature)
+        parts = zip(states.split(self.rows), tokens.split(self.rows), strict=True)
+        if th.is_grad_enabled():
+            found = [checkpoint(self._chunk, *part, temperature, use_reentrant=False) for part in parts]
+        else:
+            found = [self._chunk(*part, temperature) for part in parts]
+        log_probs, entropies = zip(*found, strict=True)
+        return th.cat(log_probs), th.cat(entropies)
+
+    def _chunk(self, states: th.Tensor, tokens: th.Tensor, temperature: float) -> tuple[th.Tensor, th.Tensor]:
+        logits = self._logits(states)[:, : self.vocabulary].float()
+        if temperature != 1:
+            logits = logits / temperature
+        log_z = logits.logsumexp(dim=-1)
+        chosen = logits.gather(1, tokens[:, None])[:, 0]
+        mean = ((logits - log_z[:, None]).exp() * logits).sum(dim=-1)
+        return chosen - log_z, log_z - mean
+
+
+@th.no_grad()
+def _logits_from_states(lm: Any) -> Logits:
+    """How the model makes logits of final hidden states: whichever way agrees with its own forward."""
+    training = lm.training
+    lm.eval()
+    try:
+        ids = th.arange(1, 9, device=device_of(lm))[None] % text_config(lm).vocab_size
+        out = call(lm, input_ids=ids, use_cache=False, output_hidden_states=-1)
+        for way in (_by_layer, _by_forward):
+            logits = way(lm)
+            try:
+                found = logits(out.hidden_states[-1][0]).float()
+            except Exception:  # whatever a model's own code raises when called in a way it does not know
+                continue
+            error = (found - out.logits[0].float()).abs().max()
+            if error <= TOLERANCE[out.logits.dtype] * out.logits.float().std():
+                return logits
+    finally:
+        lm.train(training)
+    raise ValueError(
+        f"{type(lm).__name__}: its logits cannot be computed from its final hidden states, which free text needs; use "
+        'action_mode="score" or another model'
+    )
+
+
+def _by_layer(lm: Any) -> Logits:
+    """The output layer, with what some families do to its logits."""
+    config, layer = text_config(lm), lm.get_output_embeddings()
+    scale = getattr(config, "logit_scale", 1) / getattr(config, "logits_scaling", 1)  # Cohere; Granite
+    cap = getattr(config, "final_logit_softcapping", None)  # Gemma
+
+    def logits(states: th.Tensor) -> th.Tensor:
+        found = layer(states.to(layer.weight.dtype)) * scale
+        return found if cap is None else (found / cap).tanh() * cap
+
+    return logits
+
+
+def _by_forward(lm: Any) -> Logits:
+    """The model's own forward, with the states in place of what its layers would compute."""
+    trunk = lm.get_decoder()
+
+    def logits(states: th.Tensor) -> th.Tensor:
+        with _answering(trunk, states[None]):
+            ids = th.zeros(1, len(states), dtype=th.long, device=states.device)
+            return call(lm, input_ids=ids, use_cache=False).logits[0]
+
+    return logits
+
+
+@contextmanager
+def _answering(trunk: Any, states: th.Tensor) -> Iterator[None]:
+    """A module that returns these states for a while, whatever it is given."""
+    trunk.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=states)
+    try:
+        yield
+    finally:
+        del trunk.forward

@@ -1,0 +1,1 @@
+"""How a tiny language model is made from random play; the bundled ones are its products."""

@@ -1,0 +1,106 @@
+"""What the agent reads at one step: chat messages and the action phrases that are legal right now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lmpolicy.text.spaces import utf8
+
+ROLES = ("system", "user", "assistant")
+CUE = "Action:"
+"""Where there is no chat template: what stands before an answer. With one, what a model may say before its action."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Chat messages plus the legal action phrases of this step; travels as JSON inside a ``TextSpace`` row.
+
+    :param messages: ``(role, content)`` pairs; a system message only in first place, then user and assistant in turn,
+        the last one from the user.
+    :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``. Empty where the answer
+        is free text and the env's actions have no phrases.
+    :param cue: where the model has no chat template: what the prompt ends with, and answers begin after.
+    :raises ValueError: if messages or phrases break these rules; the message names the offender.
+    """
+
+    messages: tuple[tuple[str, str], ...]
+    actions: tuple[str, ...]
+    cue: str = CUE
+
+    def __post_init__(self) -> None:
+        turns = self.messages[1:] if self.messages and self.messages[0][0] == "system" else self.messages
+        roles = [role for role, _ in turns]
+        if roles != [ROLES[1 + i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
+            raise ValueError(
+                "messages must be an optional system message, then user and assistant in turn, ending with the user; "
+                f"got roles {[role for role, _ in self.messages]}"
+            )
+        if self.actions:
+            check_phrases(self.actions)
+
+    def to_json(self) -> str:
+        """The prompt as compact JSON."""
+        messages = [{"role": role, "content": content} for role, content in self.messages]
+        cue = {} if self.cue == CUE else {"cue": self.cue}
+        parts = {"messages": messages, **cue, "actions": self.actions}
+        return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Prompt:
+        """Read back what :meth:`to_json` wrote.
+
+        :param text: the decoded row.
+        :raises ValueError: if the text is no prompt.
+        """
+        try:
+            data = json.loads(text)
+            messages = tuple((message["role"], message["content"]) for message in data["messages"])
+            actions, cue = data["actions"], data.get("cue", CUE)
+            parts = [cue, *(part for pair in messages for part in pair)]
+            if not isinstance(actions, list) or not all(isinstance(part, str) for part in parts):
+                raise TypeError("roles, contents and cue must be strings, actions a list")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(
+                f"this text is no prompt ({error!r}): {text[:80]!r}. Observations for LMActorCriticPolicy come from "
+                "TextObservationWrapper"
+            ) from error
+        return cls(messages, tuple(actions), cue)
+
+    def __str__(self) -> str:
+        lines = [f"[{role}] {content}" for role, content in self.messages]
+        if self.actions:
+            lines.append("[actions] " + ", ".join(f"{i}: {a}" for i, a in enumerate(self.actions)))
+        return "\n".join(lines)
+
+
+def closing(answer: str) -> str:
+    """What leads from an answer to the phrase that closes it: ``Action:`` on a line of its own, unless it is there.
+
+    :param answer: text as far as the model wrote it.
+    """
+    if answer.rstrip().endswith(CUE):
+        return ""
+    return CUE if not answer or answer.endswith("\n") else "\n" + CUE
+
+
+def check_phrases(phrases: Sequence[str]) -> None:
+    """Refuse phrases that could not be told apart or not be scored.
+
+    :param phrases: the legal phrases of a step.
+    :raises ValueError: if there are none, or one is empty, padded with white space, no string, not expressible in
+        UTF-8 or named twice.
+    """
+    if not phrases:
+        raise ValueError("a prompt needs at least one legal action phrase")
+    for phrase in phrases:
+        if not isinstance(phrase, str) or not phrase or phrase != phrase.strip():
+            raise ValueError(
+                f"an action phrase must be a non-empty string without white space at its ends, got {phrase!r}"
+            )
+        if utf8(phrase).decode() != phrase:
+            raise ValueError(f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}")
+    if len(set(phrases)) != len(phrases):
+        twice = sorted({phrase for phrase in phrases if list(phrases).count(phrase) > 1})
+        raise ValueError(f"action phrases must be distinct, named twice: {', '.join(map(repr, twice))}")

@@ -1,0 +1,79 @@
+"""How a number or a text is spelled inside of words for a larger value."""
+
+from __future__ import annotations
+
+import unicodedata
+from numbers import Integral, Real
+from typing import Any, Final
+
+import numpy as np
+
+WHOLE_TEXT: Final = 0
+LINE: Final = 1
+CLAUSE: Final = 2
+"""The places where words can stand; see :mod:`lmpolicy.text.describing`."""
+
+
+def format_number(number: Any) -> str:
+    """Write a number with as few tokens as it takes: integers exactly, others with three significant digits.
+
+    The digits before the decimal point are all kept up to seven, which is what a float32 knows. Outside of
+    0.0001 to 10 million an exponent is shorter and as exact.
+
+    Example:
+        >>> [format_number(x) for x in (2**63, 1234.5678, -0.021349, 1e-12, float("-inf"))]
+        ['9223372036854775808', '1235', '-0.0213', '1e-12', '-infinity']
+
+    :param number: an integer, float or bool of Python or NumPy, or an array of shape ()
+    :return: the number; bools as ``"1"`` and ``"0"``, like the numbers of a ``MultiBinary``
+    :raises TypeError: not a real number
+    """
+    if isinstance(number, np.ndarray) and number.shape == ():
+        number = number[()]
+    if isinstance(number, (Integral, np.bool_)):
+        return str(int(number))
+    if not isinstance(number, Real):
+        raise TypeError(f"format_number requires a real number, got {type(number).__name__}: {number!r}")
+    if not isinstance(number, np.floating):
+        number = float(number)
+    if np.isnan(number):
+        return "nan"
+    if np.isinf(number):
+        return "infinity" if number > 0 else "-infinity"
+    if number == 0:
+        return "0"  # -0.0 as well
+    magnitude = abs(float(number))
+    if 1e-4 <= magnitude < 100:
+        return f"{float(number):.3g}"
+    if 100 <= magnitude < 1e7:
+        return f"{float(number):.0f}"
+    # NumPy's formatter, because Python's would turn a longdouble beyond 1.8e308 into infinity.
+    text = np.format_float_scientific(number, precision=2, unique=False, trim="-", exp_digits=1)
+    return text.replace("e+", "e").replace(".e", "e")  # for a longdouble it leaves "1.e+400"
+
+
+def text_words(text: str, place: int) -> str:
+    """The text as it is where that is clear, else in double quotes with backslash escapes.
+
+    :param text: any string
+    :param place: ``WHOLE_TEXT``, ``LINE`` or ``CLAUSE``
+    """
+    # Line breaks belong to a text that stands alone (a text game's screen), and would break up a larger one.
+    allowed = "\n\r\t" if place == WHOLE_TEXT else ""
+    clear = (
+        text.strip() != ""
+        and all(character in allowed or not _breaks_text(character) for character in text)
+        and not (text[0] == text[-1] == '"')
+        and (place == WHOLE_TEXT or text == text.strip())
+        and not (place == CLAUSE and any(character in ';:,()[]"' for character in text))
+    )
+    if clear:
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c.encode("unicode_escape").decode() if _breaks_text(c) else c for c in escaped) + '"'
+
+
+def _breaks_text(character: str) -> bool:
+    # Control characters, lone surrogates (not encodable as UTF-8), line and paragraph separators. Not
+    # str.isprintable: it refuses no-break spaces and the joiners that Persian, Hindi and emoji need.
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")

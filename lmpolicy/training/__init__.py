@@ -1,0 +1,1 @@
+"""What helps the learner of Stable-Baselines3: named settings, callbacks, shaping, several environments."""

@@ -1,0 +1,289 @@
+"""WatchLearning: what the language model does while it learns, in SB3's logger and as a table of sample turns."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import HumanOutputFormat
+
+from lmpolicy.lm.behaviour import entropies, legal_part, mutual_information
+from lmpolicy.lm.generation import GenerationEngine, Totals
+from lmpolicy.lm.scoring import ILLEGAL, ScoringEngine
+from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.text.spaces import row_bytes
+from lmpolicy.training.callbacks import learner_of, policy_of
+from lmpolicy.training.turns import Turn, markdown, write_turns
+
+EPISODES = 100
+"""Episodes in a mean of returns, as in SB3."""
+ROWS = 1024
+"""Rows asked of the engine at a time, should its rollout memory not hold them any more."""
+
+
+class WatchLearning(BaseCallback):
+    """Log how the policy behaves and learns, and show some of its turns.
+
+    At the end of each rollout, beside what SB3 logs, over the decisions of the rollout:
+
+    ``lm/entropy`` in nats, ``lm/largest_probability``, ``lm/legal_actions``: means. ``lm/mutual_information``:
+    of observation and action in nats, see :func:`lmpolicy.lm.behaviour.mutual_information`; near 0, the policy ignores
+    what it reads. ``lm/illegal_rate``: share of actions that name no legal phrase. ``lm/parse_error_rate``: where the
+    env's info says ``parse_error``. ``lm/prompt_tokens_mean``, ``lm/prompt_tokens_max``. ``lm/truncation_rate``: share
+    of the prompts that had to be shortened.
+
+    Where the policy writes its answers, the first line is instead: ``lm/entropy`` in nats per token,
+    ``lm/answer_tokens_mean``, ``lm/unfinished_rate``: share of the answers cut off at ``max_new_tokens``,
+    ``lm/parse_error_rate`` and ``lm/clipped_rate``: share of those that named no legal action, or a number out of
+    bounds.
+
+    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on and tokens written, each
+    counted once): since the end of the last rollout, hence rollout and update.
+
+    ``train/policy_gradient_norm`` and ``train/value_gradient_norm``: norm of the loss's gradient at the weights of the
+    LM and at those of the value head before clipping, mean over the steps of the last update. (With
+    ``value_gradient=True`` the value loss is part of both; where :class:`CriticWarmup` leaves the LM alone, the first
+    is left out.)
+
+    ``rollout/ep_rew_mean/<env_id>`` and ``rollout/ep_len_mean/<env_id>``: over the last 100 episodes of each env, where
+    its info says ``env_id``.
+
+    ``lm/turns``: a table, as text in TensorBoard, of random turns of the rollout; also ``turns.jsonl`` with one turn
+    per line, see :class:`lmpolicy.training.turns.Turn`.
+
+    The probabilities are those that the rollout acted with; the model runs no more for them. The guard rails of the
+    policy save the whole learner to the same folder, see :class:`lmpolicy.lm.guard.Guard`.
+
+    :param every: rollouts between two tables of turns, the first rollout included; 0 for none.
+    :param n_turns: turns in a table.
+    :param folder: where ``turns.jsonl`` goes; default: the logger's, if it writes files, else no file is written.
+    :param seed: of the choice of turns, which draws no number from any other generator.
+    :param verbose: 1 prints the table as well.
+    :raises ValueError: if a number is negative, or ``n_turns`` is 0.
+    """
+
+    def __init__(
+        self, every: int = 10, n_turns: int = 8, folder: str | Path | None = None, seed: int = 0, verbose: int = 0
+    ) -> None:
+        super().__init__(verbose)
+        if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+            raise ValueError(f"every is the number of rollouts between two tables, or 0 for none; got {every!r}")
+        if isinstance(n_turns, bool) or not isinstance(n_turns, int) or n_turns < 1:
+            raise ValueError(f"n_turns must be a positive integer, got {n_turns!r}; every=0 shows no turns")
+        self.every, self.n_turns = every, n_turns
+        self.folder = None if folder is None else Path(folder)
+        self._random = np.random.default_rng(seed)
+        self._rollouts = 0
+        self._norms: GradientNorms | None = None
+        self._episodes: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=EPISODES))
+
+    def _on_training_start(self) -> None:
+        policy, learner = policy_of(self), learner_of(self)
+        self._remove_hooks()  # of a training that an error ended
+        self._norms = GradientNorms(policy)
+        files = [one for one in self.logger.output_formats if not isinstance(one, HumanOutputFormat) or one.own_file]
+        folder = self.logger.get_dir() if files else None
+        self._place = self.folder or (Path(folder) if folder else None)
+        if policy.guard is not None:
+            policy.guard.learner, policy.guard.folder = learner, self._place
+        starts = learner._last_episode_starts
+        fresh = starts is not None and bool(np.all(starts))
+        # The counter goes on over episodes and trainings: where it stands is known at a reset, else at the first step.
+        resets = self.training_env.unwrapped.reset_infos
+        self._counts: list[int | None] = [info.get("prompt_truncated") if fresh else None for info in resets]
+        # Whether the prompt that each env shows now was shortened; None where that cannot be known any more.
+        self._shortened = [False if count == 0 else None for count in self._counts]
+        self._time = time.perf_counter()
+
+    def _on_rollout_start(self) -> None:
+        self._first_step = self.num_timesteps
+        self._rewards: list[NDArray[Any]] = []
+        self._truncations: list[bool] = []
+        self._parse_errors: list[bool] = []
+        self._clipped: list[bool] = []
+        self._answers: list[tuple[str | None, str | None]] = []
+        engine = policy_of(self).engine
+        if isinstance(engine, GenerationEngine):
+            engine.pop_totals()  # of what was written since, in an evaluation
+
+    def _on_step(self) -> bool:
+        infos, dones = self.locals["infos"], self.locals["dones"]
+        # Of VecNormalize and PerEnvRewardNormalization, however deep.
+        original = getattr(self.training_env, "get_original_reward", None)
+        rewards = self.locals["rewards"] if original is None else original()
+        self._rewards.append(np.array(rewards))  # a copy: SB3 adds the value of cut-off episodes in place
+        for number, info in enumerate(infos):
+            self._count_truncated(number, info, bool(dones[number]))
+            if "parse_error" in info:
+                self._parse_errors.append(bool(info["parse_error"]))
+                self._clipped.append(bool(info.get("action_clipped")))
+            self._answers.append((info.get("answer"), info.get("action_text")))
+            if "env_id" in info and "episode" in info:
+                self._episodes[str(info["env_id"])].append((info["episode"]["r"], info["episode"]["l"]))
+        return True
+
+    def _count_truncated(self, number: int, info: dict[str, Any], done: bool) -> None:
+        """Note whether the prompt just acted on was shortened, and find out about the next one by the running count."""
+        shortened, before = self._shortened[number], self._counts[number]
+        if shortened is not None:
+            self._truncations.append(shortened)
+        now = info.get("prompt_truncated", 0)
+        if done:  # the next prompt is that of the reset which has already happened
+            before, now = now, self.training_env.unwrapped.reset_infos[number].get("prompt_truncated", now)
+        self._shortened[number] = None if before is None else now != before
+        self._counts[number] = now
+
+    def _on_rollout_end(self) -> None:
+        policy, buffer = policy_of(self), learner_of(self).rollout_buffer
+        rows = buffer.observations.reshape(-1, buffer.observations.shape[-1])  # (n_steps * n_envs, max_bytes)
+        keys = [row_bytes(row) for row in rows]
+        tokens = np.array(policy.engine.prompt_tokens(keys))
+        n_tokens, record = int(tokens.sum()), self.logger.record
+        probabilities, actions = np.zeros((len(keys), 0)), np.zeros(len(keys), dtype=np.int64)
+        if isinstance(policy.engine, GenerationEngine):
+            n_tokens += self._record_answers(policy.engine.pop_totals())
+        else:
+            actions = buffer.actions.reshape(-1).astype(np.int64)
+            probabilities = self._record_choices(_scores(policy, rows), keys, actions)
+        record("lm/prompt_tokens_mean", float(tokens.mean()))
+        record("lm/prompt_tokens_max", int(tokens.max()))
+        if self._truncations:
+            record("lm/truncation_rate", float(np.mean(self._truncations)))
+        if self._parse_errors:
+            record("lm/parse_error_rate", float(np.mean(self._parse_errors)))
+        for env_id, episodes in self._episodes.items():
+            returns, lengths = np.mean(episodes, axis=0)
+            record(f"rollout/ep_rew_mean/{env_id}", float(returns))
+            record(f"rollout/ep_len_mean/{env_id}", float(lengths))
+        self._record_norms()
+        now = time.perf_counter()
+        record("time/env_steps_per_second", len(keys) / (now - self._time))
+        record("time/tokens_per_second", n_tokens / (now - self._time))
+        self._time = now
+        if self.every and self._rollouts % self.every == 0:
+            self._show_turns(keys, probabilities, actions)
+        self._rollouts += 1
+
+    def _record_choices(self, scores: th.Tensor, keys: list[bytes], actions: NDArray[np.int64]) -> NDArray[Any]:
+        """Log how phrases were chosen; return their probabilities, ``(N, K)``."""
+        probabilities = scores.softmax(dim=-1)
+        n_legal = (scores != ILLEGAL).sum(dim=-1).numpy()  # (N,)
+        numbers: dict[bytes, int] = {}
+        groups = th.tensor([numbers.setdefault(legal_part(key), len(numbers)) for key in keys])
+        record = self.logger.record
+        record("lm/entropy", float(entropies(probabilities.double()).mean()))
+        record("lm/largest_probability", float(probabilities.max(dim=-1).values.mean()))
+        record("lm/mutual_information", mutual_information(probabilities, groups))
+        record("lm/legal_actions", float(n_legal.mean()))
+        record("lm/illegal_rate", float((actions >= n_legal).mean()))
+        return probabilities.numpy()
+
+    def _record_answers(self, totals: Totals) -> int:
+        """Log how answers were written; return how many tokens that were."""
+        record = self.logger.record
+        record("lm/entropy", totals.entropy / max(1, totals.tokens))
+        record("lm/answer_tokens_mean", totals.tokens / max(1, totals.answers))
+        record("lm/unfinished_rate", totals.unfinished / max(1, totals.answers))
+        if self._clipped:
+            record("lm/clipped_rate", float(np.mean(self._clipped)))
+        return totals.tokens
+
+    def _show_turns(self, keys: list[bytes], probabilities: NDArray[Any], actions: NDArray[Any]) -> None:
+        """Write, log and print a table of random turns."""
+        n_envs = self.training_env.num_envs
+        rewards, values = np.concatenate(self._rewards), learner_of(self).rollout_buffer.values.reshape(-1)
+        chosen = np.sort(self._random.choice(len(keys), min(self.n_turns, len(keys)), replace=False)).tolist()
+        turns = [
+            Turn.of(
+                keys[n],
+                probabilities[n].tolist(),
+                int(actions[n]),
+                env_step=self._first_step + (n // n_envs + 1) * n_envs,
+                env=n % n_envs,
+                reward=float(rewards[n]),
+                value=float(values[n]),
+                answer=self._answers[n] if len(probabilities[n]) == 0 else None,
+            )
+            for n in chosen
+        ]
+        table = markdown(turns)
+        self.logger.record("lm/turns", table, exclude=("csv", "json", "stdout", "log"))
+        if self.verbose:
+            print(table)
+        if self._place is not None:
+            write_turns(self._place / "turns.jsonl", turns)
+
+    def _record_norms(self) -> None:
+        for name, norm in (self._norms.means() if self._norms is not None else {}).items():
+            self.logger.record(f"train/{name}_gradient_norm", norm)
+
+    def _on_training_end(self) -> None:
+        self._record_norms()  # of the last update, after which no rollout ends
+        self._remove_hooks()
+        guard = policy_of(self).guard
+        if guard is not None:
+            guard.learner = guard.folder = None
+
+    def _remove_hooks(self) -> None:
+        if self._norms is not None:
+            self._norms.remove()
+            self._norms = None
+
+
+class GradientNorms:
+    """Norms of the gradients of the actor's and the critic's weights as the backward pass leaves them.
+
+    SB3 clips before the optimizer's hooks run, hence hooks on the weights; they run again, with the whole sum, where a
+    weight's gradient comes in parts.
+
+    :param policy: whose weights to watch until :meth:`remove`.
+    """
+
+    def __init__(self, policy: LMActorCriticPolicy) -> None:
+        self._policy = policy
+        self._now: dict[str, dict[int, th.Tensor]] = {"policy": {}, "value": {}}
+        self._steps: dict[str, list[th.Tensor]] = {"policy": [], "value": []}
+        modules = {"policy": policy.backbone.lm, "value": policy.backbone.value_head}
+        self._handles: list[Any] = [
+            parameter.register_post_accumulate_grad_hook(lambda weight, name=name: self._note(name, weight))
+            for name, module in modules.items()
+            for parameter in module.parameters()
+            if parameter.requires_grad
+        ]
+        self._handles.append(policy.optimizer.register_step_pre_hook(self._close))
+
+    def _note(self, name: str, weight: th.Tensor) -> None:
+        assert weight.grad is not None
+        self._now[name][id(weight)] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
+
+    def _close(self, *_: Any) -> None:
+        """Join the norms of one optimizer step; nothing leaves the device."""
+        for name, norms in self._now.items():
+            if norms and not (name == "policy" and self._policy.critic_only):
+                self._steps[name].append(th.stack(list(norms.values())).norm())
+            norms.clear()
+
+    def means(self) -> dict[str, float]:
+        """Mean norm over the steps since the last call, by ``"policy"`` and ``"value"``; one transfer."""
+        found = {name: th.stack(norms).mean() for name, norms in self._steps.items() if norms}
+        self._steps = {name: [] for name in self._steps}
+        return dict(zip(found, th.stack(list(found.values())).tolist(), strict=True)) if found else {}
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+
+
+@th.no_grad()
+def _scores(policy: LMActorCriticPolicy, rows: NDArray[np.uint8]) -> th.Tensor:
+    """Scores of a rollout's rows, ``(N, K)`` on the CPU, from the engine's memory: they were scored to act."""
+    assert isinstance(policy.engine, ScoringEngine)
+    parts = [policy.engine(th.from_numpy(rows[start : start + ROWS]))[0] for start in range(0, len(rows), ROWS)]
+    return th.cat(parts).float().cpu()
