@@ -24,7 +24,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of tiny models by name, see ``lm_tools.MODELS``; read only."""
-    from lm_tools import MODELS, save_model
+    from helpers.lm_tools import MODELS, save_model
 
     root = tmp_path_factory.mktemp("models")
     for name in MODELS:
@@ -41,7 +41,7 @@ def llama(tiny_models: dict[str, Path]) -> str:
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script of the learning benchmark."""
-    from learning_tools import BENCHMARKS
+    from helpers.learning_tools import BENCHMARKS
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import learning

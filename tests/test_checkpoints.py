@@ -13,7 +13,7 @@ import numpy as np
 import peft
 import pytest
 import torch as th
-from lm_tools import encode, make_policy, prompt, save_model
+from helpers.lm_tools import encode, make_policy, prompt, save_model
 from safetensors.torch import load_file, save_file
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch as th
-from lm_tools import encode, make_policy, naive_batch
-from policy_tools import PROMPTS, corridor, ppo
+from helpers.lm_tools import encode, make_policy, naive_batch
+from helpers.policy_tools import PROMPTS, corridor, ppo
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 

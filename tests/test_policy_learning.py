@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from lm_tools import make_policy
-from policy_tools import cart_pole, changed, corridor, ppo, weights
+from helpers.lm_tools import make_policy
+from helpers.policy_tools import cart_pole, changed, corridor, ppo, weights
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env

@@ -10,8 +10,8 @@ import gymnasium as gym
 import pytest
 import torch as th
 from gymnasium import spaces
-from lm_tools import ROW_BYTES, encode, make_policy
-from policy_tools import PROMPTS, corridor, ppo
+from helpers.lm_tools import ROW_BYTES, encode, make_policy
+from helpers.policy_tools import PROMPTS, corridor, ppo
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from lm_tools import ROW_BYTES
-from policy_tools import changed, ppo, weights
+from helpers.lm_tools import ROW_BYTES
+from helpers.policy_tools import changed, ppo, weights
+from helpers.toy_envs import Corridor, CorridorTask
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import SubprocVecEnv
-from toy_envs import Corridor, CorridorTask
 
 from lmpolicy import LMActorCriticPolicy, NonFiniteError, TextObservationWrapper, WatchLearning
 from lmpolicy.lm.generation import GenerationEngine

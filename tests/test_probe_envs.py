@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from lm_tools import ROW_BYTES, encode, prompt
+from helpers.lm_tools import ROW_BYTES, encode, prompt
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 

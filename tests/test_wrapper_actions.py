@@ -9,8 +9,8 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from toy_envs import Script, Told, Toy
-from wrapper_tools import CUT, read, told
+from helpers.toy_envs import Script, Told, Toy
+from helpers.wrapper_tools import CUT, read, told
 
 from lmpolicy import Prompt, TextObservationWrapper, TextTask
 

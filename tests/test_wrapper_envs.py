@@ -11,19 +11,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_tools import IDS
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from gymnasium.wrappers import TimeLimit, TransformReward
+from helpers.env_tools import IDS
+from helpers.spaces_strategy import finite_action_spaces, gym_spaces
+from helpers.toy_envs import Script, Told, Toy
+from helpers.wrapper_tools import expected, read, told
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spaces_strategy import finite_action_spaces, gym_spaces
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-from toy_envs import Script, Told, Toy
-from wrapper_tools import expected, read, told
 
 from lmpolicy import GenericTask, Prompt, TextObservationWrapper, TextSpace
 from lmpolicy.text.phrases import enumerate_actions

@@ -9,10 +9,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from helpers.toy_envs import Script, Told, Toy
+from helpers.wrapper_tools import CUT, expected, read, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_envs import Script, Told, Toy
-from wrapper_tools import CUT, expected, read, told
 
 import lmpolicy.wrapper
 from lmpolicy import Prompt, TextObservationWrapper

@@ -1,0 +1,158 @@
+"""The benchmarks run from beginning to end and write what they say they write; nothing here looks at speed."""
+
+from __future__ import annotations
+
+import csv
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch as th
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+METHODS = {"engine", "prompts x actions", "repeated cache", "floor", "floor in rows"}
+MODES = {"forward", "forward+backward"}
+
+
+def run(script: str, *arguments: str, folder: Path) -> str:
+    command = [sys.executable, str(BENCHMARKS / script), "--threads", "1", "--output", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Results of the quick run, with so little memory that the methods are cut into pieces; and what it printed."""
+    folder = tmp_path_factory.mktemp("scoring")
+    return folder, run("scoring.py", "--quick", "--memory-limit", "0.05", folder=folder)
+
+
+def test_scoring_measures_every_method_in_every_cell(quick: tuple[Path, str]) -> None:
+    folder, _ = quick
+    rows = table(folder / "scoring.csv")
+    cells = {(r["actions"], r["prompt_tokens"], r["batch"], r["mode"]): set[str]() for r in rows}
+    for row in rows:
+        cells[row["actions"], row["prompt_tokens"], row["batch"], row["mode"]].add(row["method"])
+        numbers = [float(row[name]) for name in ("median_s", "ratio_to_engine", "ratio_to_floor")]
+        assert all(0 < number < math.inf for number in numbers)
+        assert row["peak_mib"] == "" or float(row["peak_mib"]) >= 0
+        assert float(row["actual_prompt_tokens"]) == int(row["prompt_tokens"])
+        assert row["method"] != "engine" or float(row["ratio_to_engine"]) == 1
+        assert row["method"] != "floor" or float(row["ratio_to_floor"]) == 1
+    assert len(cells) == 6
+    assert {mode for *_, mode in cells} == MODES
+    assert all(methods == METHODS for methods in cells.values())
+
+
+def test_scoring_counts_tokens(quick: tuple[Path, str]) -> None:
+    rows = [row for row in table(quick[0] / "scoring.csv") if row["mode"] == "forward"]
+    centre = {"actions": "4", "phrase_tokens": "2", "prompt_tokens": "150", "shared": "0.67", "batch": "8"}
+    tokens = {row["method"]: int(row["tokens_run"]) for row in rows if centre.items() <= row.items()}
+    assert tokens["engine"] == tokens["floor"] == 100 + 8 * (50 + 4)  # shared once; rests, with one node per phrase
+    assert tokens["prompts x actions"] == 8 * 4 * 152
+    assert tokens["repeated cache"] == 8 * (150 + 4 * 2)
+
+
+def test_scoring_reports_targets_memory_and_exactness(quick: tuple[Path, str]) -> None:
+    folder, printed = quick
+    verdicts = {row["number"]: row["verdict"] for row in table(folder / "scoring_targets.csv")}
+    assert all(name in printed for name in verdicts)
+    assert set(verdicts.values()) <= {"met", "missed", "not measured", ""}
+    assert [verdict for name, verdict in verdicts.items() if "relative difference" in name] == ["met", "met"]
+    assert [float(row["tensors_mib"]) > 0 for row in table(folder / "scoring_memory.csv")] == [True, True]
+    assert (folder / "scoring.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_methods_in_pieces_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import _scoring_measure as measure
+    from _scoring_methods import Method
+
+    calls: list[str] = []
+
+    def method(name: str, sizes: list[int]) -> Method:
+        def piece() -> th.Tensor:
+            calls.append(name)
+            return th.zeros(1)
+
+        return Method(name, 1, [piece] * len(sizes), None, sizes)
+
+    methods = [method("whole", [8]), method("cut", [3, 3, 2])]
+    parameters = [th.zeros(1, requires_grad=True)]
+    monkeypatch.setattr(measure, "PIECES", 0.0)
+    monkeypatch.setattr(measure, "CHEAP", 0.0)
+    results = measure.compare(methods, False, 2, parameters)
+    assert calls == ["whole", "cut", "whole", "cut", "cut", "whole"]  # first calls, then two rounds in turns
+    assert [results[name].extrapolated_from for name in ("whole", "cut")] == ["", "1/3"]
+    monkeypatch.setattr(measure, "ONCE", -1.0)
+    results = measure.compare(methods, False, 2, parameters)
+    assert len(results["cut"].seconds) == 1
+
+
+def test_ratios_are_taken_within_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _scoring_measure import Result
+
+    engine, other, once = (Result(seconds, None, "") for seconds in ([1.0, 2.0, 4.0], [3.0, 8.0, 8.0], [8.0]))
+    assert other.ratio(engine) == 3  # of 3, 4 and 2; the machine slowed down for both
+    assert once.ratio(engine) == 4
+    assert engine.ratio(once) == 0.25
+
+
+def test_rollout_memory(tmp_path: Path) -> None:
+    run("rollout_memory.py", "--models", "bundled", "--steps", "8", "--repetitions", "1", folder=tmp_path)
+    (row,) = table(tmp_path / "rollout_memory.csv")
+    assert int(row["prompts"]) == 64
+    assert 1 < int(row["distinct_prompts"]) <= 64
+    assert float(row["ratio"]) > 0
+
+
+def test_learn_profile(tmp_path: Path) -> None:
+    run("learn_profile.py", "--envs", "Blackjack-v1", "--steps", "1", folder=tmp_path)
+    shares = {row["part"]: float(row["share"]) for row in table(tmp_path / "learn_profile.csv")}
+    assert all(share > 0 for share in shares.values())
+    assert 0.99 < sum(share for part, share in shares.items() if part != "outside") < 1.01
+    inside = sum(shares[part] for part in ("LM forward", "LM head", "LM backward", "optimizer"))
+    assert abs(shares["outside"] + inside - 1) < 0.01
+
+
+def test_sampling(tmp_path: Path) -> None:
+    work = ("--work", "sampling", "update", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1")
+    run("sampling.py", *work, folder=tmp_path)
+    rows = table(tmp_path / "sampling.csv")
+    methods = {(row["work"], row["envs"], row["method"], row["compared_with"]) for row in rows}
+    ours, others = ("policy", "sampler", "first sampler"), ("generate", "one at a time")
+    both = {("sampling", "2", one, other) for one in ours for other in others}
+    assert both | {("update", "8", "evaluate_actions", "floor"), ("sampling", "1", "policy", "one at a time")} < methods
+    for row in rows:
+        assert all(0 < float(row[name]) < math.inf for name in ("median_s", "tokens_per_s", "times_faster"))
+        assert row["method"] != row["compared_with"] or float(row["times_faster"]) == 1
+
+
+def test_memory_of_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import sampling
+
+    sampling.run_memory(None, tmp_path, answers=4, tokens=8, rows=3)
+    layer, update = table(tmp_path / "sampling_memory.csv")
+    assert float(layer["peak_mib"]) < 0.5 * float(layer["all_logits_peak_mib"])
+    assert float(update["peak_mib"]) <= float(update["all_logits_peak_mib"])
+    assert "in chunks" in capsys.readouterr().out
+
+
+def test_free_text(tmp_path: Path) -> None:
+    run("free_text.py", "--tasks", "bandit", "--seeds", "0", "--steps", "64", folder=tmp_path)
+    before, after = table(tmp_path / "free_text.csv")
+    assert (before["env_steps"], after["env_steps"]) == ("0", "2048")
+    assert before["training_parse_error_rate"] == ""
+    for row in (before, after):
+        assert -1 <= float(row["mean_return"]) <= 1
+        assert 0 <= float(row["parse_error_rate"]) <= 1

@@ -1,0 +1,121 @@
+"""What holds for all bundled text tasks: how they are found, read, bound and copied, and their words."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from helpers.env_tools import IDS, env_actions, make
+
+import lmpolicy.envs
+from lmpolicy.envs import FAMILIES, TASKS, task_for
+from lmpolicy.envs._words import cells, offset, side
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date"),
+    pytest.mark.filterwarnings("ignore:.*precision lowered by casting"),
+]
+
+
+# --- every env ------------------------------------------------------------------------------------
+
+
+def test_tasks_and_exports() -> None:
+    assert {env_id.rsplit("-v", 1)[0] for env_id in IDS} == set(TASKS)
+    assert set(lmpolicy.envs.__all__) == {"TASKS", "TEXT_WORLD", "is_world", "require_package", "task_for"} | {
+        task.__name__ for task in (*TASKS.values(), *FAMILIES.values())
+    }
+    assert all(hasattr(lmpolicy.envs, name) for name in lmpolicy.envs.__all__)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_task_is_found_by_id_without_version(env_id: str) -> None:
+    env, task = make(env_id)
+    assert type(task) is TASKS[env_id.rsplit("-v", 1)[0]]
+    assert task_for(env.unwrapped) is not task, "each call gives a task of its own"
+
+
+def test_no_task_for_other_envs() -> None:
+    env = gym.make("FrozenLake-v1")
+    spec = env.spec
+    assert spec is not None
+    for name, namespace in (("BipedalWalker", None), ("FrozenLake9x9", None), ("FrozenLake", "mine")):
+        other = copy.deepcopy(spec)
+        other.name, other.namespace = name, namespace
+        env.unwrapped.spec = other
+        assert task_for(env.unwrapped) is None
+    env.unwrapped.spec = None
+    assert task_for(env.unwrapped) is None
+
+
+def test_no_task_where_wrappers_change_the_spaces() -> None:
+    flat = gym.wrappers.FlattenObservation(gym.make("FrozenLake-v1"))
+    with pytest.warns(UserWarning, match="observations of Discrete"):
+        assert task_for(flat) is None
+    scaled = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), np.float32(-1), np.float32(1))
+    with pytest.warns(UserWarning, match="actions of Box"):
+        assert task_for(scaled) is None
+    assert task_for(gym.wrappers.RecordEpisodeStatistics(gym.make("FrozenLake-v1"))) is not None
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_random_play_reads_well(env_id: str) -> None:
+    env, task = make(env_id)
+    actions = env_actions(env, task)
+    assert all(env.action_space.contains(action) for action in actions.values())
+    assert all(1 <= len(phrase.split()) <= 3 for phrase in actions)
+    assert 0 < len(task.system_prompt.split()) < 120
+    assert "  " not in task.system_prompt
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset(seed=0)
+    for _ in range(300):
+        text = task.format_observation(observation)
+        assert text.isascii()
+        assert text[-1] == "."
+        assert not re.search(r"-\d|nan|inf|\d{4}|\d\.\d{3}|  |\n", text), text
+        assert len(text.split()) <= 32, text
+        observation, _, terminated, truncated, _ = env.step(list(actions.values())[rng.integers(len(actions))])
+        if terminated or truncated:
+            observation, _ = env.reset()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_bound_task_survives_pickle_and_deepcopy(env_id: str) -> None:
+    env, task = make(env_id)
+    observation, _ = env.reset(seed=3)
+    for twin in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):
+        assert twin.format_observation(observation) == task.format_observation(observation)
+        assert twin.system_prompt == task.system_prompt
+        assert list(twin.action_texts) == list(task.action_texts)  # type: ignore[arg-type]
+
+
+def test_binding_again_reads_the_new_env() -> None:
+    _, task = make("MountainCarContinuous-v0")
+    assert len(task.action_texts) == 5  # type: ignore[arg-type]
+    _, task = make("FrozenLake-v1")
+    task.bind(gym.make("FrozenLake8x8-v1", is_slippery=False))
+    assert "8 rows and 8 columns" in task.system_prompt
+    assert "The ice is not slippery." in task.system_prompt
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_words() -> None:
+    assert (side(-0.0), side(0.0), side(-1e-9), side(2, "falls", "rises")) == (
+        "right",
+        "right",
+        "left",
+        "rises",
+    )
+    assert offset(0, 0) == "here"
+    assert offset(-1, 0) == "1 row up"
+    assert offset(2, -1) == "2 rows down, 1 column left"
+    assert cells(["ab", "aa", "bb"], "c") == ""
+    assert cells(["abaa", "aaaa", "babb", "abbb"], "a") == (
+        "row 1, columns 1, 3 and 4; row 2, columns 1 to 4; row 3, column 2; row 4, column 1"
+    )

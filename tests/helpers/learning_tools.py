@@ -1,0 +1,33 @@
+"""Units of the learning benchmark, made and read by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def unit(task: str, method: str, folder: Path, **settings: Any) -> Any:
+    from _learning_tasks import BY_NAME, Unit
+
+    return Unit(BY_NAME[task], method, 0, folder, **{"episodes": 4, "steps": 100, **settings})
+
+
+def write_unit(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
+    """A complete unit with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
+    from _learning_train import FIELDS
+
+    common = {"task": task, "method": method, "help": 0, "seed": seed, "episodes": 10, "threads": 1, "settings": "x"}
+    rows = [{"env_steps": k, "train_seconds": 0.6 * k, "mean_return": v, "sampled": 0} for k, v in curve.items()]
+    rows.append({**rows[-1], "mean_return": list(curve.values())[-1] / 2, "sampled": 1})
+    with (folder / f"{task}_{method}_{seed}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, restval="")
+        writer.writeheader()
+        writer.writerows([{**common, **row, **fields} for row in rows])

@@ -1,0 +1,100 @@
+"""Prompts that share a long prefix run together, others apart; nothing but the time it takes depends on it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch as th
+from helpers.lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, prompt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmpolicy.lm import grouping
+from lmpolicy.lm.forward import REMEMBERED, PackedForward
+from lmpolicy.lm.grouping import common_prefix, group_by_prefix
+from lmpolicy.text.spaces import row_bytes
+
+
+def tokens(*numbers: int) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)
+
+
+def cost(prompts: list[np.ndarray], groups: list[list[int]], overhead: int) -> int:
+    """Tokens that are run, by the definition."""
+    total = overhead * (len(groups) - 1)
+    for group in groups:
+        shared = min(common_prefix(prompts[a], prompts[b]) for a, b in itertools.product(group, group))
+        total += (shared if len(group) > 1 else 0) + sum(len(prompts[n]) for n in group)
+        total -= len(group) * shared if len(group) > 1 else 0
+    return total
+
+
+PROMPT = st.lists(st.integers(0, 2), min_size=1, max_size=8).map(lambda numbers: tokens(*numbers))
+
+
+@given(st.lists(PROMPT, min_size=1, max_size=6), st.integers(1, 6))
+def test_a_batch_never_takes_more_tokens_than_in_one_group(prompts: list[np.ndarray], overhead: int) -> None:
+    groups = group_by_prefix(prompts, overhead)
+    assert sorted(itertools.chain(*groups)) == list(range(len(prompts)))
+    assert all(group == sorted(group) for group in groups)
+    whole = cost(prompts, [list(range(len(prompts)))], overhead)
+    assert cost(prompts, groups, overhead) <= whole
+
+
+def test_envs_with_rules_of_their_own_are_told_apart() -> None:
+    rules = [list(range(100 * env, 100 * env + 60)) for env in range(3)]
+    prompts = [tokens(7, *rules[n % 3], n) for n in range(30)]
+    assert sorted(group_by_prefix(prompts)) == [list(range(env, 30, 3)) for env in range(3)]
+    assert group_by_prefix(prompts, overhead=10_000) == [list(range(30))]
+
+
+def test_prompts_of_one_env_stay_together() -> None:
+    prompts = [tokens(*range(50), n, n + 1, n + 2) for n in range(200)]
+    assert group_by_prefix(prompts) == [list(range(200))]
+
+
+@pytest.mark.parametrize("value_gradient", [False, True])
+def test_scores_values_and_gradients_do_not_depend_on_it(
+    llama: str, monkeypatch: pytest.MonkeyPatch, value_gradient: bool
+) -> None:
+    monkeypatch.setattr(grouping, "OVERHEAD", 1)
+    policy = make_policy(llama, value_gradient=value_gradient)
+    batch = [row for pair in itertools.zip_longest(SHARED, UNSHARED) for row in pair if row is not None]
+    readings = policy.engine._reader.read([row_bytes(row.numpy()) for row in encode(batch)])
+    assert len(group_by_prefix([reading.tokens for reading in readings])) > 1
+    assert_same(policy, batch)
+
+
+def test_a_prefix_of_each_env_is_remembered(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "OVERHEAD", 30)
+    policy = make_policy(llama)
+    rules = [f"{word} " + 3 * "You play a game. Choose the best action. " for word in ("cart", "row", "hit")]
+
+    def play(step: int) -> None:
+        policy.engine(encode(prompt(f"row {step}, column {n}", system=rule) for n in range(4) for rule in rules))
+
+    with th.no_grad():
+        play(0)
+        forward = policy.engine._forward
+        assert isinstance(forward, PackedForward)
+        assert len(forward._prefixes) == 3
+        monkeypatch.setattr(forward, "_run_prefix", lambda _: pytest.fail("a prefix was run again"))
+        play(1)
+        play(2)
+
+
+def test_remembered_prefixes_are_bounded_and_follow_each_other(llama: str) -> None:
+    policy = make_policy(llama)
+    with th.no_grad():
+        policy.engine(encode(SHARED))
+        forward = policy.engine._forward
+        assert isinstance(forward, PackedForward)
+        forward.forget()
+        for number in range(REMEMBERED + 5):
+            forward._run_prefix(tokens(number + 1, 2, 3))
+        assert len(forward._prefixes) == REMEMBERED
+        latest = REMEMBERED + 5
+        forward._run_prefix(tokens(latest, 2, 3, 4))  # goes on where the one before ended
+        assert [len(prefix.tokens) for prefix in forward._prefixes if prefix.tokens[0] == latest] == [4]

@@ -1,0 +1,150 @@
+"""What the guard rails warn of, and what they do not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from helpers.guard_tools import signs, varied
+from helpers.lm_tools import encode, make_policy
+from helpers.policy_tools import corridor, ppo
+from stable_baselines3.common.env_util import make_vec_env
+
+from lmpolicy import (
+    CriticWarmup,
+    GuardWarning,
+    LMActorCriticPolicy,
+    Prompt,
+)
+from lmpolicy.lm.guard import Guard
+
+
+def guard_warnings(caught: Any) -> list[str]:
+    return [str(one.message) for one in caught if issubclass(one.category, GuardWarning)]
+
+
+def learn(model: Any, steps: int, callback: Any = None) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.learn(steps, callback=callback)
+    return guard_warnings(caught)
+
+
+def test_equal_rewards_warn_once(llama: str) -> None:
+    env = make_vec_env(lambda: signs(lambda _: 0.0), n_envs=8)
+    model = ppo(llama, env, n_steps=16, batch_size=64, n_epochs=1)
+    assert learn(model, 256) == []  # of the last of 2 rollouts, nothing is known yet
+    (message,) = learn(model, 128 * 4)
+    assert "all advantages were equal in each of the last 3 updates (384 decisions)" in message
+    assert "Are all rewards equal" in message
+
+
+@pytest.mark.parametrize("reward", [varied, lambda step: float(step == 5)])
+def test_different_rewards_do_not_warn(llama: str, reward: Callable[[int], float]) -> None:
+    env = make_vec_env(lambda: signs(reward), n_envs=8)
+    assert learn(ppo(llama, env, n_steps=16, batch_size=64, n_epochs=1), 128 * 6) == []
+
+
+@pytest.mark.parametrize("settings", [{"lora": "frozen"}, {}])
+def test_no_actor_no_warning(llama: str, settings: dict[str, Any]) -> None:
+    model = ppo(
+        llama,
+        make_vec_env(lambda: signs(varied), n_envs=8),
+        {"temperature": 1e-3, **settings},
+        n_steps=32,
+        batch_size=256,
+    )
+    assert learn(model, 256 * 5, None if settings else CriticWarmup(5)) == []
+
+
+class Rows:
+    """Rows of two different prompts, and the probabilities that give an entropy and an information."""
+
+    keys = th.from_numpy(
+        np.stack([encode([Prompt((("user", text),), ("left", "right"))])[0].numpy() for text in ("a", "b")] * 128)
+    )
+
+
+def table(sure: float, difference: float) -> th.distributions.Categorical:
+    """Half of the prompts get left with one probability, half with another."""
+    first, second = min(1.0, sure + difference), max(0.0, sure - difference)
+    return th.distributions.Categorical(probs=th.tensor([[first, 1 - first], [second, 1 - second]]).repeat(128, 1))
+
+
+def judged(policy: LMActorCriticPolicy, rollouts: list[tuple[float, float]]) -> list[str]:
+    """The warnings after rollouts of 256 decisions, each with these arguments of :func:`table`."""
+    guard = policy.guard
+    assert guard is not None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for rollout in rollouts:
+            guard.acted(Rows.keys, table(*rollout))
+            guard._begin_update(policy)
+    return guard_warnings(caught)
+
+
+OPEN, SURE, READS, DEAF = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "expected"),
+    [
+        ([OPEN] * 30, None),
+        ([OPEN] * 12 + [READS] * 10, None),  # sure, but of another action where it reads something else: it has learnt
+        ([OPEN] * 3 + [READS] * 3, "became sure at the beginning"),
+        ([OPEN] * 9 + [READS] * 3, "became sure at the beginning"),
+        ([OPEN] * 11 + [SURE] * 3, "the same action whatever it reads"),
+        ([SURE] * 3, "the same action whatever it reads"),
+        ([READS] * 30, None),  # a trained policy goes on
+        (([SURE] * 2 + [OPEN]) * 5, None),
+        ([DEAF] * 10, None),  # untrained
+        ([DEAF] * 14, None),
+        ([DEAF] * 30, "ignores what it reads"),
+        (([DEAF] * 4 + [OPEN]) * 5, None),
+    ],
+)
+def test_what_counts_as_a_collapse_or_as_deaf(llama: str, rollouts: Any, expected: str | None) -> None:
+    found = judged(make_policy(llama, 2), rollouts)
+    assert len(found) == (expected is not None)
+    for part in (expected or "", "ent_coef", "learning_rate", "Harmless if"):
+        assert all(part in message for message in found)
+
+
+def test_small_rollouts_are_judged_together(llama: str) -> None:
+    policy = make_policy(llama, 2)
+    guard = policy.guard
+    assert guard is not None
+    for _ in range(100):
+        guard.acted(Rows.keys[:5], th.distributions.Categorical(probs=table(*OPEN).probs[:5]))
+        guard._begin_update(policy)
+    assert guard._judged == 1
+    assert guard.env_steps == 500
+
+
+def test_one_prompt_is_no_ignored_input(llama: str) -> None:
+    policy = make_policy(llama, 2)
+    assert policy.guard is not None
+    for _ in range(30):
+        policy.guard.acted(Rows.keys[:1].expand(256, -1), table(*DEAF))
+        policy.guard._begin_update(policy)
+    assert policy.guard._warned == set()
+
+
+def test_a_rollout_and_its_update_are_followed(llama: str) -> None:
+    model = ppo(llama, make_vec_env(corridor, n_envs=8), n_steps=64, batch_size=256)
+    assert learn(model, 1024) == []
+    guard = model.policy.guard
+    assert isinstance(guard, Guard)
+    assert (guard.env_steps, guard.optimizer_steps, guard._judged) == (1024, 8, 2)
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(1e-3, 1), (1.0, 0)])
+def test_collapse_in_training(llama: str, temperature: float, expected: int) -> None:
+    env = make_vec_env(lambda: signs(varied), n_envs=8)
+    settings = {"temperature": temperature}  # so cold that the most likely phrase is all there is
+    found = learn(ppo(llama, env, settings, n_steps=32, batch_size=256, n_epochs=1, learning_rate=0.0), 256 * 5)
+    assert ["takes the same action whatever it reads" in message for message in found] == [True] * expected

@@ -1,0 +1,140 @@
+"""What is remembered within a rollout: answered again only while no weight has changed, and within bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch as th
+from helpers.lm_tools import SHARED, count_rows, encode, make_policy, prompt
+
+from lmpolicy import LMActorCriticPolicy
+from lmpolicy.lm import reading, scoring
+
+
+def test_rollout_is_answered_from_memory(llama: str) -> None:
+    policy = make_policy(llama)
+    rows = count_rows(policy)
+    with th.no_grad():
+        first = policy.engine(encode(SHARED[:2]))
+        again = policy.engine(encode([SHARED[1], SHARED[2], SHARED[0]]))
+    assert rows == [2, 1]
+    assert th.equal(first[0], again[0][[2, 0]])
+    assert th.equal(first[1], again[1][[2, 0]])
+
+
+def test_update_is_never_answered_from_memory(llama: str) -> None:
+    policy = make_policy(llama)
+    with th.no_grad():
+        policy.engine(encode(SHARED[:2]))
+    rows = count_rows(policy)
+    scores, values = policy.engine(encode(SHARED[:2]))
+    assert rows == [2]
+    assert scores.requires_grad
+    assert values.requires_grad
+
+
+def take_step(policy: LMActorCriticPolicy) -> None:
+    values, log_probs, _ = policy.evaluate_actions(encode(SHARED[:2]), th.tensor([0, 1]))
+    (values.sum() + log_probs.sum()).backward()
+    policy.optimizer.step()
+
+
+def load_others(policy: LMActorCriticPolicy) -> None:
+    state = policy.state_dict()
+    policy.load_state_dict({name: w + 0.1 if w.is_floating_point() else w for name, w in state.items()})
+
+
+def assign_others(policy: LMActorCriticPolicy) -> None:
+    state = policy.state_dict()
+    others = {name: w + 0.1 if w.is_floating_point() else w for name, w in state.items()}
+    policy.load_state_dict(others, assign=True)
+
+
+def write_data(policy: LMActorCriticPolicy) -> None:
+    # What torch's vector_to_parameters and some optimizers do: no version is counted.
+    policy.load_from_vector(policy.parameters_to_vector() + 0.1)
+
+
+@pytest.mark.parametrize("change", [take_step, load_others, assign_others, write_data])
+@pytest.mark.parametrize("lora", [{"r": 4}, None, "frozen"])
+def test_memory_is_forgotten_when_weights_change(llama: str, lora: Any, change: Any) -> None:
+    policy = make_policy(llama, lora=lora)
+    observations = encode(SHARED[:3])
+    with th.no_grad():
+        before = policy.engine(observations)
+    change(policy)
+    with th.no_grad():
+        after = policy.engine(observations)
+    fresh = policy.engine(observations)  # with gradients, hence computed
+    assert (before[1] - after[1]).abs().max() > 1e-4
+    th.testing.assert_close(after[0], fresh[0], rtol=1e-6, atol=1e-5)
+    th.testing.assert_close(after[1], fresh[1], rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "SGD", "RMSprop"])
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}])
+def test_memory_is_forgotten_after_a_step_of_any_optimizer(llama: str, optimizer: str, options: dict[str, Any]) -> None:
+    if optimizer == "RMSprop" and "fused" in options:
+        pytest.skip("torch has no fused RMSprop")
+    policy = make_policy(llama, optimizer_class=getattr(th.optim, optimizer), optimizer_kwargs=options)
+    with th.no_grad():
+        before = policy.engine(encode(SHARED[:3]))
+    take_step(policy)
+    with th.no_grad():
+        after = policy.engine(encode(SHARED[:3]))
+    assert (before[0] - after[0]).abs().max() > 1e-4
+
+
+class Silent(th.optim.SGD):
+    """Writes weights where torch counts nothing, as CUDA kernels of quantised optimizers do."""
+
+    @th.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.detach().numpy()[...] -= group["lr"] * parameter.grad.numpy()
+
+
+def test_memory_is_forgotten_after_a_step_that_torch_does_not_see(llama: str) -> None:
+    policy = make_policy(llama, optimizer_class=Silent)
+    with th.no_grad():
+        before = policy.engine(encode(SHARED[:3]))
+    take_step(policy)
+    with th.no_grad():
+        after = policy.engine(encode(SHARED[:3]))
+    assert (before[0] - after[0]).abs().max() > 1e-4
+
+
+def test_adapter_off_is_the_base_and_back_again(llama: str) -> None:
+    policy, base = make_policy(llama), make_policy(llama, lora="frozen")
+    observations = encode(SHARED[:3])
+    with th.no_grad():
+        tuned = policy.engine(observations)[0]
+        with policy.backbone.lm.disable_adapter():  # type: ignore[operator]
+            reference = policy.engine(observations)[0]
+            assert th.equal(reference, policy.engine(observations)[0])
+        again = policy.engine(observations)[0]
+        expected = base.engine(observations)[0]
+    th.testing.assert_close(reference, expected, rtol=1e-6, atol=1e-5)
+    assert th.equal(tuned, again)
+    assert (tuned - reference)[:, :2].abs().max() > 0.1
+
+
+def test_memory_and_readings_are_bounded(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "MEMORY_SIZE", 6)
+    monkeypatch.setattr(reading, "READ_CACHE", 5)
+    policy = make_policy(llama)
+    expected = make_policy(llama)
+    for start in range(0, 24, 3):
+        rows = encode([prompt(f"row {start + i}") for i in range(3)])
+        with th.no_grad():
+            scores, _ = policy.engine(rows)
+        th.testing.assert_close(scores, expected.engine(rows)[0], rtol=1e-6, atol=1e-5)
+        assert len(policy.engine._memory) <= 6 + 3
+        assert len(policy.engine._reader._readings) <= 5
+    rows = encode([prompt(f"row {i}") for i in range(9)])  # more than the cache holds, in one batch
+    with th.no_grad():
+        assert policy.engine(rows)[0].shape == (9, 4)
+    assert len(policy.engine._reader._readings) <= 5

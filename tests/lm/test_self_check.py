@@ -1,0 +1,107 @@
+"""The choice of the forward pass: what a model does not honour is found, and the plain pass answers exactly."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch as th
+from helpers.lm_tools import assert_same, encode, make_policy, prompt
+
+from lmpolicy import LMActorCriticPolicy
+from lmpolicy.lm.forward import PackedForward, PlainForward
+
+PROMPTS = [
+    prompt("row 1, column 3", ("left", "right", "go north", "go south")),
+    prompt("row 1, column 3 of the grid", ("go north", "go north now", "go")),
+    prompt("row 1", ("stay",)),
+]
+
+
+class Stubborn(th.nn.Module):
+    """A model that does not do as it is told in one respect."""
+
+    def __init__(self, lm: Any, ignored: str) -> None:
+        super().__init__()
+        self.lm, self.ignored = lm, ignored
+        self.config = lm.config
+
+    def forward(self, **inputs: Any) -> Any:
+        if self.ignored == "logits_to_keep" and self.ignored in inputs:
+            raise TypeError("forward() got an unexpected keyword argument 'logits_to_keep'")
+        inputs.pop(self.ignored, None)
+        return self.lm(**inputs)
+
+
+class Bidirectional(Stubborn):
+    """A model in which each token sees those behind it, too."""
+
+    def forward(self, **inputs: Any) -> Any:
+        ids = inputs["input_ids"]
+        inputs["attention_mask"] = th.zeros(len(ids), 1, ids.shape[1], ids.shape[1])
+        return self.lm(**inputs)
+
+
+def stubborn(folder: Path, ignored: str, **settings: Any) -> LMActorCriticPolicy:
+    policy = make_policy(folder, **settings)
+    policy.backbone.lm = Stubborn(policy.backbone.lm, ignored)
+    policy.engine.watch_weights()
+    return policy
+
+
+@pytest.mark.parametrize(("ignored", "model"), [("attention_mask", "llama"), ("position_ids", "gpt2")])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_what_a_model_ignores_is_found(tiny_models: dict[str, Path], ignored: str, model: str, dtype: str) -> None:
+    policy = stubborn(tiny_models[model], ignored, dtype=dtype)
+    policy.engine(encode(PROMPTS))
+    assert isinstance(policy.engine._forward, PlainForward)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("model", ["llama", "qwen2", "gpt2"])
+def test_rounding_is_no_mistake(tiny_models: dict[str, Path], model: str, dtype: str) -> None:
+    policy = make_policy(tiny_models[model], dtype=dtype)
+    policy.engine(encode(PROMPTS))
+    assert isinstance(policy.engine._forward, PackedForward)
+
+
+@pytest.mark.parametrize("ignored", ["attention_mask", "position_ids", "logits_to_keep"])
+def test_plain_pass_is_exact_and_logged_once(
+    tiny_models: dict[str, Path], ignored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = stubborn(tiny_models["gpt2"], ignored)
+    with caplog.at_level(logging.WARNING, logger="lmpolicy"):
+        assert_same(policy, PROMPTS)
+        assert_same(policy, PROMPTS[1:])
+    (record,) = caplog.records
+    assert "(GPT2Config) cannot run packed prompts: " in record.getMessage()
+    assert isinstance(policy.engine._forward, PlainForward)
+    assert policy.engine._forward.keeps == (ignored != "logits_to_keep")
+
+
+def test_plain_pass_in_micro_batches(tiny_models: dict[str, Path]) -> None:
+    assert_same(stubborn(tiny_models["gpt2"], "attention_mask", micro_batch_size=2), PROMPTS)
+
+
+def test_packed_pass_is_silent(tiny_models: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    make_policy(tiny_models["gpt2"]).engine(encode(PROMPTS))
+    assert not caplog.records
+
+
+def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.backbone.lm = Bidirectional(policy.backbone.lm, "nothing")
+    with pytest.raises(ValueError, match=r"LlamaConfig\) does not predict each token.*Choose a causal LM"):
+        policy.engine(encode(PROMPTS))
+
+
+def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.train()
+    config = policy.backbone.lm.config
+    config.sliding_window = 512
+    policy.engine(encode(PROMPTS))
+    assert policy.backbone.lm.training
+    assert config.sliding_window == 512

@@ -1,0 +1,337 @@
+"""What WatchLearning logs, each value against the naive computation, and the turns it shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from helpers.lm_tools import ROW_BYTES
+from helpers.naive_behaviour import naive_information
+from helpers.policy_tools import cart_pole, corridor, ppo
+from helpers.toy_envs import Corridor, CorridorTask, Script, Told
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lmpolicy import (
+    CriticWarmup,
+    EnvCopies,
+    LMActorCriticPolicy,
+    Prompt,
+    TextObservationWrapper,
+    TextSpace,
+    WatchLearning,
+    make_multi_env,
+)
+from lmpolicy.training.callbacks import policy_of
+from lmpolicy.training.turns import Turn, markdown
+from lmpolicy.training.watching import GradientNorms
+
+
+class Keep(BaseCallback):
+    """Keeps what each rollout held and logged; stands behind WatchLearning in the list of callbacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rollouts: list[dict[str, Any]] = []
+        self.logged: list[dict[str, Any]] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
+        arrays = ("observations", "actions", "values", "log_probs", "rewards")
+        kept = {name: getattr(buffer, name).copy().reshape(-1, *getattr(buffer, name).shape[2:]) for name in arrays}
+        with th.no_grad():
+            logits = self.model.policy.get_distribution(th.from_numpy(kept["observations"])).distribution.logits
+        self.rollouts.append({**kept, "probabilities": logits.exp().double().numpy()})
+        self.logged.append(dict(self.logger.name_to_value))
+
+
+def watched(model: Any, steps: int, **options: Any) -> Keep:
+    keep = Keep()
+    model.learn(steps, callback=[WatchLearning(**options), keep])
+    return keep
+
+
+def prompts(rollout: dict[str, Any]) -> list[Prompt]:
+    space = TextSpace(rollout["observations"].shape[-1])
+    return [Prompt.from_json(space.decode(row)) for row in rollout["observations"]]
+
+
+# What is logged
+
+
+@pytest.mark.parametrize("make", [corridor, cart_pole])
+def test_every_value_of_a_rollout(llama: str, make: Any) -> None:
+    model = ppo(llama, make_vec_env(make, n_envs=2, seed=0), n_steps=16, batch_size=16, learning_rate=1e-3)
+    keep = watched(model, 64)
+    renderer = model.policy.backbone.renderer
+    assert len(keep.logged) == 2
+    for rollout, logged in zip(keep.rollouts, keep.logged, strict=True):
+        table, read = rollout["probabilities"], prompts(rollout)
+        taken = table[np.arange(32), rollout["actions"].astype(int).reshape(-1)]
+        np.testing.assert_allclose(np.log(taken), rollout["log_probs"], atol=1e-6)  # what the rollout acted with
+        entropy = np.mean([-sum(p * np.log(p) for p in row if p > 0) for row in table])
+        lengths = [len(ids) for ids in renderer.prompt_ids(read)]
+        expected = {
+            "lm/entropy": entropy,
+            "lm/largest_probability": np.mean([max(row) for row in table]),
+            "lm/mutual_information": naive_information(table, [prompt.actions for prompt in read]),
+            "lm/legal_actions": np.mean([len(prompt.actions) for prompt in read]),
+            "lm/illegal_rate": 0,
+            "lm/truncation_rate": 0,
+            "lm/prompt_tokens_mean": np.mean(lengths),
+            "lm/prompt_tokens_max": max(lengths),
+        }
+        for name, value in expected.items():
+            assert logged[name] == pytest.approx(value, abs=1e-6), name
+        ratio = logged["time/tokens_per_second"] / logged["time/env_steps_per_second"]
+        assert ratio == pytest.approx(np.mean(lengths))
+        assert "lm/parse_error_rate" not in logged
+    assert keep.logged[1]["lm/mutual_information"] > 0
+
+
+def test_no_forward_of_the_model_more(llama: str) -> None:
+    calls = []
+    for callback in (None, WatchLearning(every=1)):
+        model = ppo(llama, make_vec_env(cart_pole, n_envs=2, seed=0))
+        count: list[int] = []
+        model.policy.backbone.lm.register_forward_pre_hook(lambda *_, count=count: count.append(1))
+        model.learn(32, callback=callback)
+        calls.append(len(count))
+    assert calls[0] == calls[1]
+
+
+def test_same_training_with_and_without(llama: str) -> None:
+    runs = []
+    for callback in (None, WatchLearning(every=1)):
+        model = ppo(llama, make_vec_env(corridor, n_envs=2, seed=3), learning_rate=1e-2).learn(32, callback=callback)
+        runs.append(th.nn.utils.parameters_to_vector(model.policy.parameters()))
+    assert th.equal(*runs)
+
+
+TEXTS = ["a", "b" * 300, "c", "d" * 300, "e" * 300, "f"]
+
+
+def long_texts() -> gym.Env:
+    return TextObservationWrapper(Script(TEXTS), Told(), max_prompt_bytes=200)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.filterwarnings("ignore:a prompt did not fit")
+def test_truncation_rate_counts_prompts_acted_on(llama: str, processes: bool) -> None:
+    makers = [long_texts, long_texts]
+    env = SubprocVecEnv(makers, start_method="fork") if processes else DummyVecEnv(makers)  # type: ignore[arg-type]
+    try:
+        keep = watched(ppo(llama, env, n_steps=5, batch_size=10), 20)
+        for rollout, logged in zip(keep.rollouts, keep.logged, strict=True):
+            cut = np.mean(["cut]" in prompt.messages[-1][1] for prompt in prompts(rollout)])
+            assert logged["lm/truncation_rate"] == pytest.approx(cut)
+            assert cut == pytest.approx(0.6)
+    finally:
+        env.close()
+
+
+class Named(gym.Wrapper):
+    """Gives its name, and calls every second answer one that could not be read."""
+
+    def __init__(self, env: gym.Env, name: str) -> None:
+        super().__init__(env)
+        self.name, self.steps = name, 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        return observation, reward, terminated, truncated, {
+            **info, "env_id": self.name, "parse_error": self.steps % 2 == 0
+        }  # fmt: skip
+
+
+def test_returns_by_env_and_parse_errors(llama: str) -> None:
+    def make(name: str, texts: list[str]) -> Any:
+        return lambda: Named(Monitor(TextObservationWrapper(Script(texts), Told(), max_prompt_bytes=200)), name)
+
+    env = DummyVecEnv([make("short", ["a", "b", "c"]), make("long", ["a", "b", "c", "d", "e"])])
+    logged = watched(ppo(llama, env), 16).logged[-1]
+    assert logged["rollout/ep_rew_mean/short"] == logged["rollout/ep_len_mean/short"] == 2
+    assert logged["rollout/ep_rew_mean/long"] == logged["rollout/ep_len_mean/long"] == 4
+    assert logged["lm/parse_error_rate"] == 0.5
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("settings", [{}, {"value_gradient": True}, {"micro_batch_size": 3}, {"lora": None}])
+@pytest.mark.parametrize("max_grad_norm", [1e-3, 1e3])
+def test_gradient_norms_are_those_of_the_loss_before_clipping(
+    llama: str, settings: dict[str, Any], max_grad_norm: float
+) -> None:
+    if "micro_batch_size" in settings:
+        settings = {**settings, "value_gradient": True}
+    model = ppo(llama, make_vec_env(cart_pole, n_envs=1, seed=0), settings, n_epochs=1, max_grad_norm=max_grad_norm)
+    model.learn(8)  # the value head starts at 0
+    model.learn(8, callback=(keep := CopyBefore()))
+    policy = keep.policy
+    (batch,) = list(model.rollout_buffer.get(8))
+    values, log_prob, entropy = policy.evaluate_actions(batch.observations, batch.actions.long().flatten())
+    advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+    loss = -(advantages * th.exp(log_prob - batch.old_log_prob)).mean() - model.ent_coef * entropy.mean()
+    loss = loss + model.vf_coef * (values.flatten() - batch.returns).square().mean()
+    policy.optimizer.zero_grad()
+    loss.backward()
+    for name, module in (("policy", policy.backbone.lm), ("value", policy.backbone.value_head)):
+        squares = [float(p.grad.square().sum()) for p in module.parameters() if p.grad is not None]
+        found = keep.logged[f"train/{name}_gradient_norm"]
+        assert found == pytest.approx(sum(squares) ** 0.5, rel=1e-4), name
+        assert found > 2e-3
+
+
+class CopyBefore(WatchLearning):
+    """Keeps a policy as it was before the update."""
+
+    def _on_rollout_end(self) -> None:
+        super()._on_rollout_end()
+        options = policy_of(self)._get_constructor_parameters()
+        self.policy = LMActorCriticPolicy(**options)
+        self.policy.load_state_dict(policy_of(self).state_dict())
+        self.policy.set_training_mode(True)
+
+    def _on_training_end(self) -> None:
+        super()._on_training_end()
+        self.logged = dict(self.logger.name_to_value)
+
+
+def test_gradient_norms_are_means_over_steps_and_hooks_go_away(llama: str) -> None:
+    model = ppo(llama, corridor())
+    norms = GradientNorms(model.policy)
+    for factor in (1.0, 3.0):
+        model.policy.optimizer.zero_grad()
+        for weight in model.policy.backbone.value_head.parameters():
+            (factor * weight.sum()).backward()
+        model.policy.optimizer.step()
+    numbers = sum(weight.numel() for weight in model.policy.backbone.value_head.parameters())
+    assert norms.means() == {"value": pytest.approx(2 * numbers**0.5)}
+    assert norms.means() == {}
+    norms.remove()
+    assert not any(weight._post_accumulate_grad_hooks for weight in model.policy.parameters())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("settings", [{"lora": "frozen"}, {}])
+def test_no_actor_learns(llama: str, settings: dict[str, Any]) -> None:
+    model = ppo(llama, make_vec_env(cart_pole, n_envs=2), settings)
+    warmup: list[BaseCallback] = [] if settings else [CriticWarmup(3)]
+    model.learn(48, callback=[*warmup, WatchLearning()])
+    assert model.logger.name_to_value["train/value_gradient_norm"] > 0
+    assert "train/policy_gradient_norm" not in model.logger.name_to_value
+
+
+def test_a2c(llama: str) -> None:
+    settings: dict[str, Any] = {"model": llama, "lora": {"r": 4}}
+    model = A2C(LMActorCriticPolicy, cart_pole(), policy_kwargs=settings, n_steps=4, seed=0, device="cpu")
+    logged = watched(model, 12).logged[-1]
+    assert logged["train/policy_gradient_norm"] > 0
+    assert logged["lm/entropy"] > 0
+
+
+# Turns
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+SCALED = {
+    "together": lambda: VecNormalize(make_vec_env(corridor, n_envs=2, seed=0), norm_obs=False),
+    "env by env": lambda: make_multi_env([EnvCopies(Corridor, 2, task=CorridorTask())], 0, max_prompt_bytes=ROW_BYTES),
+}
+
+
+@pytest.mark.parametrize("scaled", SCALED)
+def test_turns_in_the_file(llama: str, tmp_path: Path, scaled: str) -> None:
+    env = SCALED[scaled]()
+    keep = watched(ppo(llama, env), 64, every=2, n_turns=5, folder=tmp_path / "new")
+    turns = lines(tmp_path / "new" / "turns.jsonl")
+    assert len(turns) == 10  # of rollouts 1 and 3
+    for turn in turns:
+        rollout = keep.rollouts[(turn["env_step"] - 1) // 16]
+        n = (turn["env_step"] - 1) % 16 // 2 * 2 + turn["env"]
+        prompt = prompts(rollout)[n]
+        assert [(one["role"], one["content"]) for one in turn["messages"]] == list(prompt.messages)
+        assert list(turn["probabilities"]) == list(prompt.actions)
+        shares = rollout["probabilities"][n][: len(prompt.actions)]
+        assert list(turn["probabilities"].values()) == pytest.approx(list(shares), abs=1e-6)
+        assert turn["action"] == prompt.actions[int(rollout["actions"][n, 0])]
+        assert turn["value"] == pytest.approx(float(rollout["values"][n]))
+        reaches = "cell 2" in prompt.messages[-1][1] and turn["action"] == "right"
+        assert turn["env_reward"] == reaches  # not what scaling makes of it
+
+
+def test_turns_as_text_in_tensorboard(llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ppo(llama, make_vec_env(corridor, n_envs=2, seed=0), tensorboard_log=str(tmp_path))
+    model.learn(48, callback=WatchLearning(every=1, n_turns=2, verbose=1), tb_log_name="run")
+    events = EventAccumulator(str(tmp_path / "run_1")).Reload()
+    texts = events.Tensors("lm/turns/text_summary")
+    assert len(texts) == 3
+    table = texts[0].tensor_proto.string_val[0].decode()
+    assert table.startswith("| env step | env | prompt |")
+    assert table.count("\n") == 3
+    assert table in capsys.readouterr().out
+    assert {"lm/entropy", "lm/mutual_information", "train/policy_gradient_norm"} <= set(events.Tags()["scalars"])
+    assert len(events.Scalars("lm/entropy")) == 3
+    assert len(lines(tmp_path / "run_1" / "turns.jsonl")) == 6
+
+
+def test_no_files_where_the_logger_writes_none(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    watched(ppo(llama, corridor()), 8, every=1)
+    model = ppo(llama, corridor())
+    model.set_logger(configure(str(tmp_path / "log"), ["csv"]))
+    watched(model, 16, every=0)
+    assert {path.name for path in tmp_path.rglob("*")} == {"log", "progress.csv"}
+    assert "lm/turns" not in (tmp_path / "log" / "progress.csv").read_text()
+
+
+def test_a_table_holds_any_text() -> None:
+    key = Prompt((("user", "a | b\nc"),), ("x|y", "z")).to_json().encode()
+    turns = [Turn.of(key, [0.25, 0.75, 0.0], action, env_step=8, env=1, reward=-1, value=0.5) for action in (0, 2)]
+    _, _, first, second = markdown(turns).split("\n")
+    assert first == r"| 8 | 1 | a \| b<br>c | **x\|y** 0.250, z 0.750 | x\|y | -1 | 0.5 |"
+    assert "(illegal)" in second
+
+
+@pytest.mark.parametrize("options", [{"every": -1}, {"every": True}, {"n_turns": 0}, {"n_turns": 1.5}])
+def test_invalid_setting(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="every"):
+        WatchLearning(**options)
+
+
+def test_other_policies_are_refused() -> None:
+    with pytest.raises(TypeError, match="WatchLearning is for LMActorCriticPolicy"):
+        PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").learn(8, callback=WatchLearning())
+
+
+def test_illegal_actions_are_counted(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Careless(TextObservationWrapper):
+        def step(self, action: Any) -> Any:
+            return super().step(min(int(action), len(self._legal) - 1))
+
+    def forward(self: Any, obs: th.Tensor, deterministic: bool = False) -> Any:
+        _, values = self._distribution(obs)
+        return th.full((len(obs),), 1), values, th.zeros(len(obs))
+
+    monkeypatch.setattr(LMActorCriticPolicy, "forward", forward)
+    env = make_vec_env(lambda: Careless(Corridor(), CorridorTask(), max_prompt_bytes=ROW_BYTES), n_envs=1)
+    keep = watched(ppo(llama, env), 8)
+    illegal = np.mean([len(prompt.actions) == 1 for prompt in prompts(keep.rollouts[0])])
+    assert keep.logged[0]["lm/illegal_rate"] == illegal > 0
