@@ -1,7 +1,11 @@
 """lmpolicy: language models as Stable-Baselines3 policies on any Gymnasium environment."""
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if not Path(__path__[0], "envs").is_dir():
+    __path__.append(str(Path(__path__[0]).parent))  # the source tree, where envs/ lies beside this folder
 
 from lmpolicy.text.parsing import ParseError, extract_action
 from lmpolicy.text.prompt import Prompt
