@@ -32,7 +32,6 @@ class Packed:
     :param edge_tokens: ``(R, E)``.
     :param paths: edges of each phrase, padded with E; ``(R, K, J)``.
     :param legal: which phrases exist; bool ``(R, K)``.
-    :param lengths: tokens of each phrase, 1 where there is none; ``(R, K)``.
     :param allowed: which keys (those run before, then the sequence) each query sees; bool ``(S, Q, keys)``. ``None``:
         each token sees those before it, as in any causal LM.
     """
@@ -49,7 +48,6 @@ class Packed:
     edge_tokens: th.Tensor
     paths: th.Tensor
     legal: th.Tensor
-    lengths: th.Tensor
     allowed: th.Tensor | None = None
 
     def to(self, device: th.device) -> Packed:
@@ -57,6 +55,27 @@ class Packed:
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, th.Tensor)}
         moved: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
         return replace(self, **moved)
+
+    def positions(self) -> th.Tensor:
+        """Where each token of each prompt is among the N hidden states, ``(R, P + T)``."""
+        before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
+        return th.cat([before, self.index], dim=1)
+
+    def shortened(self, lengths: Sequence[int]) -> Packed:
+        """Count only the first tokens of each prompt as prompt; what is computed stays the same.
+
+        :param lengths: how many tokens of each, ``(R,)``.
+        """
+        shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
+        positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
+        rows, columns = (th.arange(*ends, device=self.index.device) for ends in ((len(lengths),), (shared, longest)))
+        return replace(
+            self,
+            shared=shared,
+            index=positions[:, shared:longest],
+            mask=columns < sizes[:, None],
+            last=positions[rows, sizes - 1],
+        )
 
 
 def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
@@ -72,7 +91,7 @@ def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
 def pack(
     prompts: Sequence[NDArray[np.int64]],
     tries: Sequence[Trie],
-    n_actions: int,
+    n_phrases: int,
     shared: int = 0,
     folded: bool = False,
 ) -> Packed:
@@ -80,7 +99,7 @@ def pack(
 
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
-    :param n_actions: K, the width of the action space.
+    :param n_phrases: K, the largest number of phrases.
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
     :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
         and the model has run the shared tokens before.
@@ -109,7 +128,7 @@ def pack(
         "last": index[np.arange(len(prompts)), grid.sizes - 1],
     }
     predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
-    return _packed(arrays, shared, tries, n_actions, predictors)
+    return _packed(arrays, shared, tries, n_phrases, predictors)
 
 
 @dataclass(frozen=True)
@@ -172,14 +191,14 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
     return allowed
 
 
-def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions: int) -> Packed:
+def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int) -> Packed:
     """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
 
     One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
 
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
-    :param n_actions: K, the width of the action space.
+    :param n_phrases: K, the largest number of phrases.
     """
     sequences: list[NDArray[np.int64]] = []
     sources: list[int] = []  # a sequence of each prompt
@@ -205,11 +224,11 @@ def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_ac
         "mask": columns < sizes[:, None],
         "last": index[np.arange(len(prompts)), sizes - 1],
     }
-    return _packed(arrays, 0, tries, n_actions, np.array([row * width + column for row, column in places]))
+    return _packed(arrays, 0, tries, n_phrases, np.array([row * width + column for row, column in places]))
 
 
 def _packed(
-    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_actions: int, predictors: NDArray[np.int64]
+    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_phrases: int, predictors: NDArray[np.int64]
 ) -> Packed:
     """Add what is read off the logits.
 
@@ -227,7 +246,7 @@ def _packed(
     distinct = {id(trie): trie for trie in tries}
     order = {key: index for index, key in enumerate(distinct)}
     which = np.array([order[id(trie)] for trie in tries])
-    table = _stack(list(distinct.values()), n_actions)
+    table = _stack(list(distinct.values()), n_phrases)
     edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
     arrays = arrays | {name: array[which] for name, array in table.items()}
     tensors: dict[str, Any] = {name: th.from_numpy(array) for name, array in arrays.items()}
@@ -240,7 +259,7 @@ def _packed(
     )
 
 
-def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
+def _stack(tries: Sequence[Trie], n_phrases: int) -> dict[str, NDArray]:
     """The edges of distinct tries as arrays with a leading trie axis, padded to common sizes."""
     edges = max(len(trie.edge_tokens) for trie in tries)
     longest = max(trie.paths.shape[1] for trie in tries)
@@ -248,12 +267,11 @@ def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
     table = {
         "edge_nodes": np.full((shape, edges), PROMPT_END, dtype=np.int64),
         "edge_tokens": np.zeros((shape, edges), dtype=np.int64),
-        "paths": np.full((shape, n_actions, longest), edges, dtype=np.int64),
-        "legal": np.zeros((shape, n_actions), dtype=bool),
-        "lengths": np.ones((shape, n_actions), dtype=np.int64),
+        "paths": np.full((shape, n_phrases, longest), edges, dtype=np.int64),
+        "legal": np.zeros((shape, n_phrases), dtype=bool),
     }
     for index, trie in enumerate(tries):
-        for name in ("edge_nodes", "edge_tokens", "lengths"):
+        for name in ("edge_nodes", "edge_tokens"):
             array = getattr(trie, name)
             table[name][index, : len(array)] = array
         paths = np.where(trie.paths == len(trie.edge_tokens), edges, trie.paths)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import encode, gradients, make_policy, prompt
+from helpers.lm_tools import encode, gradients, make_policy, prompt, scores_of
 
 from lmpolicy.lm.value_head import EPSILON, ValueHead
 
@@ -106,7 +106,7 @@ def test_new_value_head_says_zero(llama: str) -> None:
 def test_value_loss_reaches_the_lm_only_if_asked(llama: str, lora: Any, value_gradient: bool) -> None:
     policy = make_policy(llama, lora=lora, value_gradient=value_gradient)
     prompts = [prompt("row 1", system="You play a game. Choose the best action."), prompt("row 2, column 3")]
-    _, values = policy.engine(encode(prompts))
+    _, values = scores_of(policy, encode(prompts))
     found = gradients(policy, values.square().sum())
     into_head = max(gradient.abs().max() for name, gradient in found.items() if "value_head" in name)
     into_lm = max(gradient.abs().max() for name, gradient in found.items() if "value_head" not in name)
