@@ -154,8 +154,8 @@ class TextWorldEnv(gym.Env):
 
         :param action: any text; the game itself says so where it does not understand.
         """
-        # A line break would be read as a second command.
-        command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
+        # A line break would be read as a second command, and what follows a backslash as one to the interpreter itself.
+        command = _plain(" ".join(action.replace("\\", " ").split()))[:LONGEST_COMMAND]
         left = self._room()
         self._state, score, done = self._running.step(command)
         room = self._room()

@@ -43,6 +43,15 @@ def test_equal_rewards_warn_once(llama: str) -> None:
     assert "Are all rewards equal" in message
 
 
+def test_few_decisions_without_differences_do_not_warn_yet(llama: str) -> None:
+    # Three updates in a row are enough only where they hold 256 decisions together: here each holds 16.
+    env = make_vec_env(lambda: signs(lambda _: 0.0), n_envs=8)
+    model = ppo(llama, env, n_steps=2, batch_size=16, n_epochs=1)
+    assert learn(model, 256) == []  # of the last of 16 updates, nothing is known yet
+    (message,) = learn(model, 16)
+    assert "all advantages were equal in each of the last 16 updates (256 decisions)" in message
+
+
 @pytest.mark.parametrize("reward", [varied, lambda step: float(step == 5)])
 def test_different_rewards_do_not_warn(llama: str, reward: Callable[[int], float]) -> None:
     env = make_vec_env(lambda: signs(reward), n_envs=8)
