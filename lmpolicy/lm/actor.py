@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -13,17 +12,16 @@ from numpy.typing import NDArray
 from stable_baselines3.common.distributions import Distribution
 
 from lmpolicy.lm.backbone import WeightVersion
-from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, row_keys
+from lmpolicy.lm.queries import PromptQueries
 from lmpolicy.lm.scorer import Scorer
-
-H = TypeVar("H", bound=Hashable)
+from lmpolicy.text.spaces import row_keys
 
 
 @dataclass(frozen=True)
 class Decision:
     """What was decided on B observations, and what PPO needs to know of it; float32 but for the actions.
 
-    :param keys: the prompts, as :func:`lmpolicy.lm.queries.row_keys` returns them.
+    :param keys: the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them.
     :param actions: indices ``(B,)`` or rows of token ids ``(B, W)``; int64.
     :param log_prob: of the actions, ``(B,)``.
     :param entropy: in nats, ``(B,)``.
@@ -44,13 +42,13 @@ class Decision:
 class Actor(ABC):
     """Answers observations, by queries to one scorer; they are uint8 rows of prompts, ``(B, max_bytes)``.
 
-    What the model computes may not be finite; each method then raises ``FloatingPointError``.
+    Each method raises ``FloatingPointError`` if what the model computes is not finite.
 
     :param scorer: answers the queries.
     :param queries: turn rows into queries.
     """
 
-    def __init__(self, scorer: Scorer, queries: PhraseQueries | AnswerQueries) -> None:
+    def __init__(self, scorer: Scorer, queries: PromptQueries) -> None:
         self.scorer, self.queries = scorer, queries
         self.watch_weights()
 
@@ -88,7 +86,7 @@ class Actor(ABC):
         :param observations: ``(N, max_bytes)``.
         :param actions: ``(N, W)``; W = 1 for indices.
         """
-        tokens = [query.prompt_length for query in self.queries.prompts(row_keys(observations))]
+        tokens = [query.prompt_length for query in self.queries.prompts(row_keys(observations.cpu().numpy()))]
         return {"lm/prompt_tokens_mean": float(np.mean(tokens)), "lm/prompt_tokens_max": max(tokens)}
 
     def watch_weights(self) -> None:
@@ -105,27 +103,3 @@ class Actor(ABC):
         Fused optimizers write weights without torch counting it.
         """
         self.scorer.forget()
-
-    def _forget_old(self) -> None:
-        if self._weights.changed():
-            self.forget()
-
-
-def check_finite(outputs: th.Tensor) -> None:
-    """Refuse what no distribution can be made of; torch looks only as long as nobody has switched that off.
-
-    :param outputs: of the model.
-    :raises FloatingPointError: if a number is NaN or infinite.
-    """
-    if not bool(outputs.isfinite().all()):
-        raise FloatingPointError("the model's scores are not finite, so there is nothing to choose from")
-
-
-def distinct(items: Iterable[H]) -> tuple[list[H], list[int]]:
-    """Name each item once, in order of appearance, and where each is among them.
-
-    :param items: hashable.
-    """
-    order: dict[H, int] = {}
-    places = [order.setdefault(item, len(order)) for item in items]
-    return list(order), places

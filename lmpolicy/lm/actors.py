@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
 
-from lmpolicy.lm.actor import Actor, Decision, check_finite, distinct
+from lmpolicy.lm.actor import Actor, Decision
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.behaviour import AnswerTotals, choice_statistics
-from lmpolicy.lm.merging import MergedAdapters
-from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, row_keys
+from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, Query
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.scorer import Scorer, Scores
 from lmpolicy.lm.settings import PolicySettings, check_tokenizer
 from lmpolicy.text.prompt import CUE
-from lmpolicy.text.spaces import TokenSpace
+from lmpolicy.text.spaces import TokenSpace, row_keys
 
 MAX_REMEMBERED = 131_072
 """Prompts whose scores are kept within a rollout."""
@@ -58,16 +57,16 @@ class PhraseActor(Actor):
 
     def values(self, observations: th.Tensor) -> th.Tensor:
         """See :class:`Actor`."""
-        return self.scores(row_keys(observations))[1][:, None]
+        return self.scores(row_keys(observations.cpu().numpy()))[1][:, None]
 
     def distribution(self, observations: th.Tensor) -> CategoricalDistribution:
         """See :class:`Actor`."""
-        return _distribution(self.scores(row_keys(observations))[0])
+        return _distribution(self.scores(row_keys(observations.cpu().numpy()))[0])
 
     @th.no_grad()
     def probabilities(self, observations: th.Tensor) -> th.Tensor:
         """See :class:`Actor`."""
-        parts = [self.scores(row_keys(part))[0].float().cpu() for part in observations.split(ROWS)]
+        parts = [self.scores(row_keys(part.numpy()))[0].float().cpu() for part in observations.split(ROWS)]
         return th.cat(parts).softmax(dim=-1)
 
     def begin_rollout(self) -> None:
@@ -75,51 +74,46 @@ class PhraseActor(Actor):
 
     def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
         """See :class:`Actor`."""
-        keys = row_keys(observations)
+        keys = row_keys(observations.cpu().numpy())
         n_legal = [len(query.divisors) for query in self.queries.prompts(keys)]
         choices = choice_statistics(keys, self.probabilities(observations), actions[:, 0], np.array(n_legal))
         return {**choices, **super().rollout_statistics(observations, actions)}
 
     def scores(self, keys: Sequence[bytes]) -> tuple[th.Tensor, th.Tensor]:
-        """Score the phrases of prompts.
+        """Score the phrases of prompts; without gradient, those seen since the weights last changed are not run again.
 
-        :param keys: as :func:`lmpolicy.lm.queries.row_keys` returns them.
+        :param keys: as :func:`lmpolicy.text.spaces.row_keys` returns them.
         :return: scores float32 ``(B, K)``, ``ILLEGAL`` where a row has no such phrase; values float32 ``(B,)``.
         """
-        known, places = distinct(keys)
         if th.is_grad_enabled():
-            found = self.scorer(self.queries.prompts(known))
-            scores, values = found.phrases, found.values
-        else:
-            scores, values = self._recall(known)
-        rows = th.tensor(places, device=scores.device)
-        return scores[rows], values[rows]
+            found = self.scorer(self.queries.prompts(keys))
+            return found.phrases, found.values
+        if self._weights.changed() or len(self._memory) > MAX_REMEMBERED:
+            self.forget()
+        unknown = [key for key in dict.fromkeys(keys) if key not in self._memory]
+        if unknown:
+            found = self.scorer(self.queries.prompts(unknown))
+            self._memory.update(zip(unknown, zip(found.phrases, found.values, strict=True), strict=True))
+        known = [self._memory[key] for key in keys]
+        return th.stack([score for score, _ in known]), th.stack([value for _, value in known])
 
     def forget(self) -> None:
         """See :class:`Actor`."""
         self._memory.clear()
         super().forget()
 
-    def _decide(self, observations: th.Tensor, actions_of: Any) -> Decision:
+    def _decide(self, observations: th.Tensor, actions_of: Callable[[CategoricalDistribution], th.Tensor]) -> Decision:
         """What is decided by the distribution over phrases."""
-        keys = row_keys(observations)
+        keys = row_keys(observations.cpu().numpy())
         scores, values = self.scores(keys)
         distribution = _distribution(scores)
         actions, chances = actions_of(distribution), distribution.distribution
         log_prob, entropy = distribution.log_prob(actions), distribution.entropy()
         return Decision(keys, actions, log_prob, entropy, values[:, None], chances.logits, chances.probs)
 
-    def _recall(self, keys: list[bytes]) -> tuple[th.Tensor, th.Tensor]:
-        """Scores and values without gradient; what was answered since the weights last changed is not run again."""
-        self._forget_old()
-        if len(self._memory) > MAX_REMEMBERED:
-            self.forget()
-        unknown = [key for key in keys if key not in self._memory]
-        if unknown:
-            found = self.scorer(self.queries.prompts(unknown))
-            self._memory.update(zip(unknown, zip(found.phrases, found.values, strict=True), strict=True))
-        known = [self._memory[key] for key in keys]
-        return th.stack([score for score, _ in known]), th.stack([value for _, value in known])
+
+def _distribution(scores: th.Tensor) -> CategoricalDistribution:
+    return CategoricalDistribution(scores.shape[1]).proba_distribution(action_logits=scores)
 
 
 class TextActor(Actor):
@@ -144,38 +138,38 @@ class TextActor(Actor):
         if stop is None:  # with a chat template, models end their message themselves
             stop = () if backbone.renderer.has_template else ("\n",)
         self.stop = (*stop, CUE) if space.n_phrases else tuple(stop)
-        self._sampler: Sampler | None = None
-        self._merged: MergedAdapters | None = None
         self._totals = AnswerTotals()
         scorer = Scorer(backbone, space.n_phrases, space.n_ids, settings.temperature, settings.micro_batch_size)
-        super().__init__(scorer, AnswerQueries(backbone, space, settings.score_normalization))
+        queries = AnswerQueries(backbone, space, settings.score_normalization)
+        self._sampler = Sampler(scorer, queries.ends, self.stop)
+        super().__init__(scorer, queries)
 
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
         """See :class:`Actor`."""
-        keys = row_keys(observations)
+        keys = row_keys(observations.cpu().numpy())
         answers, unfinished = self._write(keys, deterministic)
-        scores = self._score(keys, answers)
+        scores = self._ask(self.queries.answers(keys, answers))
         self._totals.count(answers, unfinished, float(scores.answer_entropy.detach().sum()))
         return self._decision(keys, self._rows(answers, scores, deterministic), scores)
 
     def choose(self, observations: th.Tensor, deterministic: bool) -> th.Tensor:
         """See :class:`Actor`."""
-        keys = row_keys(observations)
+        keys = row_keys(observations.cpu().numpy())
         answers, _ = self._write(keys, deterministic)
-        return self._rows(answers, self._score(keys, answers) if self.space.n_phrases else None, deterministic)
+        return self._rows(
+            answers, self._ask(self.queries.answers(keys, answers)) if self.space.n_phrases else None, deterministic
+        )
 
     def evaluate(self, observations: th.Tensor, actions: th.Tensor) -> Decision:
         """See :class:`Actor`."""
-        keys = row_keys(observations)
+        keys = row_keys(observations.cpu().numpy())
         rows = actions.long()  # SB3 hands rows over as float32, which is exact for all ids of a TokenSpace
         answers = [self.space.split(row)[0] for row in rows.cpu().numpy()]
-        return self._decision(keys, rows, self._score(keys, answers))
+        return self._decision(keys, rows, self._ask(self.queries.answers(keys, answers)))
 
     def values(self, observations: th.Tensor) -> th.Tensor:
         """See :class:`Actor`."""
-        self._forget_old()
-        keys, places = distinct(row_keys(observations))
-        return self.scorer(self.queries.prompts(keys)).rows(places).values[:, None]
+        return self._ask(self.queries.prompts(row_keys(observations.cpu().numpy()))).values[:, None]
 
     def distribution(self, observations: th.Tensor) -> Distribution:
         """See :class:`Actor`."""
@@ -198,42 +192,27 @@ class TextActor(Actor):
 
     def forget(self) -> None:
         """See :class:`Actor`."""
-        if self._merged is not None:
-            self._merged.forget()
+        self._sampler.forget()
         super().forget()
 
     def _write(self, keys: list[bytes], deterministic: bool) -> tuple[list[list[int]], int]:
         """Sample an answer to each prompt; also how many answers only their length ended."""
-        self._forget_old()
-        backbone, forward = self.scorer.backbone, self.scorer.forward
-        if self._sampler is None or self._sampler.forward is not forward:  # none yet, or the policy has moved
-            self._merged = MergedAdapters(backbone.lm)
-            self._sampler = Sampler(
-                lm=backbone.lm,
-                forward=forward,
-                vocabulary=self.space.n_ids,
-                ends=self.queries.ends,
-                stops=self.stop,
-                decode=backbone.tokenizer.decode,
-                temperature=self.scorer.temperature,
-            )
-        assert self._merged is not None
+        if self._weights.changed():
+            self.forget()
         prompts = [query.context for query in self.queries.prompts(keys)]
-        with self._merged:
-            answers = self._sampler(prompts, self.space.max_new_tokens, deterministic)
+        answers = self._sampler(prompts, self.space.max_new_tokens, deterministic)
         return answers, sum(not self._sampler.ended(answer) for answer in answers)
 
-    def _score(self, keys: list[bytes], answers: list[list[int]]) -> Scores:
-        """What the model says to each answer."""
-        self._forget_old()
-        pairs, places = distinct((key, tuple(answer)) for key, answer in zip(keys, answers, strict=True))
-        return self.scorer([self.queries.answer(*pair) for pair in pairs]).rows(places)
+    def _ask(self, queries: list[Query]) -> Scores:
+        """What the model says with the weights as they are now."""
+        if self._weights.changed():
+            self.forget()
+        return self.scorer(queries)
 
     def _rows(self, answers: list[list[int]], scores: Scores | None, deterministic: bool) -> th.Tensor:
         """Rows of the space, with a phrase at the end of each where the space has phrases, int64 ``(B, W)``."""
         rows = th.from_numpy(np.stack([self.space.row(answer) for answer in answers]))
         if scores is not None and self.space.n_phrases:
-            check_finite(scores.phrases)
             shares = scores.phrases.softmax(dim=-1)
             chosen = shares.argmax(dim=-1) if deterministic else th.multinomial(shares, 1)[:, 0]
             rows[:, -1] = chosen.cpu()
@@ -249,7 +228,6 @@ class TextActor(Actor):
             count = count + 1
         if self.ratio_level == "mean":
             total, entropy = total / count, entropy / count
-        check_finite(total)
         return Decision(keys, rows, total, entropy, scores.values[:, None], total)
 
 
@@ -265,8 +243,3 @@ def make_actor(backbone: Backbone, action_space: spaces.Space, settings: PolicyS
         check_tokenizer(action_space, backbone.tokenizer, settings.model)
         return TextActor(backbone, action_space, settings)
     return PhraseActor(backbone, int(action_space.n), settings)  # type: ignore[attr-defined]
-
-
-def _distribution(scores: th.Tensor) -> CategoricalDistribution:
-    check_finite(scores)
-    return CategoricalDistribution(scores.shape[1]).proba_distribution(action_logits=scores)

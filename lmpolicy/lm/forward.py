@@ -85,16 +85,17 @@ class PackedForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """See :class:`Forward`."""
-        common, caching = shared_length(prompts), not _checkpoints_layers(self.lm)
+        common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
         if prefix is None:
             own = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
             if common + own <= self.fold_tokens:
-                return self._run_folded(pack(prompts, tries, n_phrases, common, folded=True), prompts[0], remembering)
+                packed = pack(prompts, tries, n_phrases, common, folded=True, device=device)
+                return self._run_folded(packed, prompts[0], remembering)
             prefix = self._own_prefix(prompts, common) if caching else None
         shared = 0 if prefix is None else len(prefix.tokens)
-        return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared))
+        return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
         """What the prompts share, remembered or run now; without gradient. ``None`` if it is too short to pay.
@@ -144,7 +145,6 @@ class PackedForward:
 
     def _run_folded(self, packed: Packed, prompt: Tokens, remembering: bool) -> Outputs:
         """One sequence of the shared tokens and all prompts; what is shared is kept if so wished."""
-        packed = packed.to(device_of(self.lm))
         cache = DynamicCache() if remembering else None
         logits, states = self._run(packed, cache)
         if cache is not None:
@@ -154,7 +154,6 @@ class PackedForward:
 
     def _run_behind(self, prefix: Prefix | None, packed: Packed) -> Outputs:
         """A sequence per prompt, behind a prefix that was run before."""
-        packed = packed.to(device_of(self.lm))
         if prefix is None:
             return packed, *self._run(packed, None)
         logits, states = self._run(packed, prefix.cache(len(packed.input_ids)))
@@ -222,7 +221,7 @@ class PlainForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """See :class:`Forward`."""
-        packed = pack_plain(prompts, tries, n_phrases).to(device_of(self.lm))
+        packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
         options = {"logits_to_keep": packed.keep} if self.keeps else {}
         out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
         logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)

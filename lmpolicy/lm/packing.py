@@ -1,4 +1,25 @@
-"""Packing prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only."""
+"""Pack prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only.
+
+Two prompts, "You play. row 1" and "You play. row 2", with the phrases "go left", "go right" and "stay". A phrase's last
+token is predicted, never fed; so of the three phrases only "go" is fed, once::
+
+    folded: one sequence                     rows: one sequence per prompt, behind keys and values of the prefix
+
+    shared prefix   prompt 1   its trie   prompt 2   its trie          prefix, run before
+    You play .      row 1      go         row 2      go                You play .
+    0   1    2      3   4      5          3   4      5   position      0   1    2
+                                                                           |
+    tree mask: what each token sees (x)                                    +--> row 1 go
+                                                                           |    3   4 5
+               You play .  row 1  go  row 2  go                            +--> row 2 go
+      play      x   x                                                           3   4 5
+      row (1)   x   x   x   x
+      1         x   x   x   x  x                    predictors: the only positions whose logits are needed
+      go (1)    x   x   x   x  x   x                  1 predicts "go" and "stay";  go predicts "left" and "right"
+      row (2)   x   x   x              x
+      2         x   x   x              x  x         edges of the trie:  (1, go)  (go, left)  (go, right)  (1, stay)
+      go (2)    x   x   x              x  x  x      phrases as paths:   go left = first + second edge, ...
+"""
 
 from __future__ import annotations
 
@@ -50,12 +71,6 @@ class Packed:
     legal: th.Tensor
     allowed: th.Tensor | None = None
 
-    def to(self, device: th.device) -> Packed:
-        """The same on another device."""
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, th.Tensor)}
-        moved: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-        return replace(self, **moved)
-
     def positions(self) -> th.Tensor:
         """Where each token of each prompt is among the N hidden states, ``(R, P + T)``."""
         before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
@@ -94,6 +109,7 @@ def pack(
     n_phrases: int,
     shared: int = 0,
     folded: bool = False,
+    device: th.device | str = "cpu",
 ) -> Packed:
     """Pack R prompts with their tries under a tree mask.
 
@@ -103,6 +119,7 @@ def pack(
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
     :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
         and the model has run the shared tokens before.
+    :param device: of the model.
     """
     grid = _grid(prompts, tries, shared, folded)
     parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
@@ -128,7 +145,7 @@ def pack(
         "last": index[np.arange(len(prompts)), grid.sizes - 1],
     }
     predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
-    return _packed(arrays, shared, tries, n_phrases, predictors)
+    return _packed(arrays, shared, tries, n_phrases, predictors, device)
 
 
 @dataclass(frozen=True)
@@ -191,7 +208,9 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
     return allowed
 
 
-def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int) -> Packed:
+def pack_plain(
+    prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int, device: th.device | str = "cpu"
+) -> Packed:
     """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
 
     One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
@@ -199,6 +218,7 @@ def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_ph
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
     :param n_phrases: K, the largest number of phrases.
+    :param device: of the model.
     """
     sequences: list[NDArray[np.int64]] = []
     sources: list[int] = []  # a sequence of each prompt
@@ -224,11 +244,17 @@ def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_ph
         "mask": columns < sizes[:, None],
         "last": index[np.arange(len(prompts)), sizes - 1],
     }
-    return _packed(arrays, 0, tries, n_phrases, np.array([row * width + column for row, column in places]))
+    predictors = np.array([row * width + column for row, column in places])
+    return _packed(arrays, 0, tries, n_phrases, predictors, device)
 
 
 def _packed(
-    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_phrases: int, predictors: NDArray[np.int64]
+    arrays: dict[str, NDArray],
+    shared: int,
+    tries: Sequence[Trie],
+    n_phrases: int,
+    predictors: NDArray[np.int64],
+    device: th.device | str,
 ) -> Packed:
     """Add what is read off the logits.
 
@@ -248,15 +274,11 @@ def _packed(
     which = np.array([order[id(trie)] for trie in tries])
     table = _stack(list(distinct.values()), n_phrases)
     edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
-    arrays = arrays | {name: array[which] for name, array in table.items()}
-    tensors: dict[str, Any] = {name: th.from_numpy(array) for name, array in arrays.items()}
-    return Packed(
-        **tensors,
-        shared=shared,
-        longest=int(arrays["position_ids"].max()) + 1,
-        keep=th.from_numpy(keep),
-        edge_predictors=th.from_numpy(number[edges]),
-    )
+    arrays |= {name: array[which] for name, array in table.items()} | {"keep": keep, "edge_predictors": number[edges]}
+    tensors: dict[str, Any] = {
+        name: th.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()
+    }
+    return Packed(**tensors, shared=shared, longest=int(arrays["position_ids"].max()) + 1)
 
 
 def _stack(tries: Sequence[Trie], n_phrases: int) -> dict[str, NDArray]:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 import numpy as np
-import torch as th
 
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.forward import Tokens
-from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.trie import Trie, build_trie
 from lmpolicy.text.prompt import CUE, Prompt, closing
-from lmpolicy.text.spaces import TokenSpace, check_dtype, decode_bytes, row_bytes
+from lmpolicy.text.spaces import TokenSpace, decode_bytes
 
 Phrases = tuple[tuple[int, ...], ...]
 """Token ids of each phrase."""
 READ_CACHE = 32_768
 """Rows whose tokens are remembered."""
-T = TypeVar("T")
-"""What is made of a row."""
 
 
 @dataclass(frozen=True)
@@ -44,75 +40,70 @@ class Query:
     divisors: Tokens = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
-def row_keys(observations: th.Tensor) -> list[bytes]:
-    """Return the bytes of each row without its padding, by which prompts are told apart.
-
-    :param observations: uint8 ``(B, max_bytes)``.
-    :raises TypeError: if the rows are not uint8.
-    """
-    check_dtype(np.dtype(str(observations.dtype).removeprefix("torch.")))
-    return [row_bytes(row) for row in observations.cpu().numpy()]
-
-
-class RowReader(Generic[T]):
-    """Reads rows, and remembers them, since an update reads the same rows in every epoch.
-
-    :param renderer: turns prompts into token ids.
-    :param make: what to make of a prompt and its token ids.
-    """
-
-    def __init__(self, renderer: PromptRenderer, make: Callable[[Prompt, Tokens], T]) -> None:
-        self._renderer = renderer
-        self._make = make
-        self._read: OrderedDict[bytes, T] = OrderedDict()
-
-    def __call__(self, keys: Sequence[bytes]) -> list[T]:
-        """Decode, render and tokenize rows.
-
-        :param keys: rows as :func:`row_keys` returns them.
-        :raises ValueError: if a row is no prompt, or nothing can be made of it.
-        """
-        new = [key for key in dict.fromkeys(keys) if key not in self._read]
-        if new:
-            prompts = [Prompt.from_json(decode_bytes(key)) for key in new]
-            for key, prompt, ids in zip(new, prompts, self._renderer.prompt_ids(prompts), strict=True):
-                self._read[key] = self._make(prompt, np.array(ids, dtype=np.int64))
-        found = [self._read[key] for key in keys]
-        while len(self._read) > READ_CACHE:
-            self._read.popitem(last=False)
-        return found
-
-
-class PhraseQueries:
-    """Asks for the score of every legal phrase behind its prompt.
+class PromptQueries(ABC):
+    """Turns rows into queries, and remembers them, since an update reads the same rows in every epoch.
 
     :param backbone: its renderer and context length are used.
-    :param n_phrases: K, width of the action space.
+    :param n_phrases: K, largest number of phrases of a prompt.
     :param score_normalization: see :func:`phrase_divisors`.
     """
 
     def __init__(self, backbone: Backbone, n_phrases: int, score_normalization: str) -> None:
         self.backbone, self.n_phrases = backbone, n_phrases
         self.score_normalization = score_normalization
-        self._read = RowReader(backbone.renderer, self._query)
+        self._read: OrderedDict[bytes, tuple[Query, tuple[str, ...]]] = OrderedDict()
 
     def prompts(self, keys: Sequence[bytes]) -> list[Query]:
-        """Ask about prompts and their phrases.
+        """Ask about prompts; the same prompt gets the same query.
 
-        :param keys: prompts as :func:`row_keys` returns them.
-        :raises ValueError: if a row is no prompt, has more than K phrases or is too long for the model.
+        :param keys: rows as :func:`lmpolicy.text.spaces.row_keys` returns them.
+        :raises ValueError: if a row is no prompt, has too many phrases, or is too long for the model.
         """
-        return self._read(keys)
+        return [query for query, _ in self._queries(keys)]
+
+    def _queries(self, keys: Sequence[bytes]) -> list[tuple[Query, tuple[str, ...]]]:
+        """The queries and their phrases in words; a bounded number of them is remembered."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._read]
+        if new:
+            prompts = [Prompt.from_json(decode_bytes(key)) for key in new]
+            for key, prompt, ids in zip(new, prompts, self.backbone.renderer.prompt_ids(prompts), strict=True):
+                self._read[key] = self._query(prompt, np.array(ids, dtype=np.int64)), prompt.actions
+        found = [self._read[key] for key in keys]
+        while len(self._read) > READ_CACHE:
+            self._read.popitem(last=False)
+        return found
+
+    @abstractmethod
+    def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
+        """The query of a prompt with these token ids."""
+
+    def _check(self, prompt: Prompt, what: str, length: int, smaller: str) -> None:
+        """Refuse other phrases than the action space is for, and what is longer than the context of the model."""
+        if self.n_phrases and not 0 < len(prompt.actions) <= self.n_phrases:
+            raise ValueError(
+                f"a prompt with {len(prompt.actions)} phrases for an action space of {self.n_phrases}: this "
+                "observation comes from another env than the policy was made for"
+            )
+        longest = self.backbone.context_length
+        if longest is not None and length > longest:
+            raise ValueError(
+                f"{what} {length} tokens, but {self.backbone.name} reads at most {longest}: pass the wrapper a smaller "
+                f"{smaller}, or choose a model with a longer context"
+            )
+
+
+class PhraseQueries(PromptQueries):
+    """Asks for the score of every legal phrase behind its prompt."""
 
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
-        check_count(len(prompt.actions), self.n_phrases)
         phrases = tuple(self.backbone.renderer.action_ids(phrase) for phrase in prompt.actions)
-        check_length(self.backbone, "a prompt of", len(tokens) + max(map(len, phrases)), "max_prompt_bytes or history")
+        length = len(tokens) + max(map(len, phrases), default=0)
+        self._check(prompt, "a prompt of", length, "max_prompt_bytes or history")
         divisors = phrase_divisors(self.score_normalization, prompt.actions, phrases)
         return Query(tokens, len(tokens), phrases=build_trie(phrases), divisors=divisors)
 
 
-class AnswerQueries:
+class AnswerQueries(PromptQueries):
     """Asks for the probability of written answers, and of the phrases that may close them.
 
     :param backbone: its tokenizer, renderer and context length are used.
@@ -121,28 +112,24 @@ class AnswerQueries:
     """
 
     def __init__(self, backbone: Backbone, space: TokenSpace, score_normalization: str) -> None:
-        self.backbone, self.space = backbone, space
-        self.score_normalization = score_normalization
+        super().__init__(backbone, space.n_phrases, score_normalization)
+        self.max_new_tokens = space.max_new_tokens
         self.ends = backbone.end_ids()
-        self._read = RowReader(backbone.renderer, self._prompt)
 
-    def prompts(self, keys: Sequence[bytes]) -> list[Query]:
-        """Ask about prompts alone, without answers or phrases.
+    def answers(self, keys: Sequence[bytes], answers: Sequence[Sequence[int]]) -> list[Query]:
+        """Ask about answers to prompts; the same answer to the same prompt gets the same query.
 
-        :param keys: prompts as :func:`row_keys` returns them.
-        :raises ValueError: if one leaves no room for an answer, or has other phrases than the space is for.
+        :param keys: the prompts.
+        :param answers: token ids of each.
         """
-        return [query for query, _ in self._read(keys)]
+        pairs = [(key, tuple(answer)) for key, answer in zip(keys, answers, strict=True)]
+        found = {pair: self._answer(*pair) for pair in dict.fromkeys(pairs)}
+        return [found[pair] for pair in pairs]
 
-    def answer(self, key: bytes, answer: tuple[int, ...]) -> Query:
-        """Ask about an answer to a prompt.
-
-        :param key: the prompt.
-        :param answer: token ids.
-        """
-        prompt, actions = self._read([key])[0]
+    def _answer(self, key: bytes, answer: tuple[int, ...]) -> Query:
+        prompt, actions = self._queries([key])[0]
         written = np.array(answer, dtype=np.int64)
-        if not self.space.n_phrases:
+        if not self.n_phrases:
             return Query(np.concatenate([prompt.context, written[:-1]]), prompt.prompt_length, written)
         kept = answer[:-1] if answer and answer[-1] in self.ends else answer  # the phrase goes into the message
         text = self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -151,17 +138,14 @@ class AnswerQueries:
         divisors = phrase_divisors(self.score_normalization, actions, phrases)
         return Query(context, prompt.prompt_length, written, build_trie(phrases), divisors)
 
-    def _prompt(self, prompt: Prompt, tokens: Tokens) -> tuple[Query, tuple[str, ...]]:
-        """The prompt alone and its phrases, if there is room for an answer."""
-        length = len(tokens) + self.space.max_new_tokens
-        if self.space.n_phrases:
-            check_count(len(prompt.actions), self.space.n_phrases)
+    def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
+        """The prompt alone, if there is room for an answer."""
+        length = len(tokens) + self.max_new_tokens
+        if self.n_phrases and prompt.actions:
             text_ids = self.backbone.renderer.text_ids
             length += len(text_ids(f"\n{CUE} ")) + max(len(text_ids(phrase)) for phrase in prompt.actions)
-        check_length(
-            self.backbone, "prompt and answer take up to", length, "max_prompt_bytes, history or max_new_tokens"
-        )
-        return Query(tokens, len(tokens)), prompt.actions
+        self._check(prompt, "prompt and answer take up to", length, "max_prompt_bytes, history or max_new_tokens")
+        return Query(tokens, len(tokens))
 
     def _closing_ids(self, cue: str, actions: tuple[str, ...]) -> tuple[list[int], Phrases]:
         """Token ids of the cue, and of each phrase as it follows the cue."""
@@ -186,21 +170,3 @@ def phrase_divisors(normalization: str, actions: Sequence[str], phrases: Phrases
         return np.ones(len(phrases), dtype=np.int64)
     parts: Sequence[Sequence[object]] = phrases if normalization == "token" else [one.split() for one in actions]
     return np.array([len(part) for part in parts], dtype=np.int64)
-
-
-def check_count(found: int, expected: int) -> None:
-    """Refuse a prompt with no phrase, or more than the action space has room for."""
-    if not 0 < found <= expected:
-        raise ValueError(
-            f"a prompt with {found} phrases for an action space of {expected}: this observation comes from another env "
-            "than the policy was made for"
-        )
-
-
-def check_length(backbone: Backbone, what: str, length: int, smaller: str) -> None:
-    """Refuse what is longer than the context of the model."""
-    if backbone.context_length is not None and length > backbone.context_length:
-        raise ValueError(
-            f"{what} {length} tokens, but {backbone.name} reads at most {backbone.context_length}: pass the "
-            f"wrapper a smaller {smaller}, or choose a model with a longer context"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,11 +41,6 @@ class Scores(NamedTuple):
     answer_entropy: th.Tensor
     answer_tokens: th.Tensor
     values: th.Tensor
-
-    def rows(self, places: list[int]) -> Scores:
-        """Pick rows, also one several times."""
-        index = th.tensor(places, device=self.values.device)
-        return Scores(*(part[index] for part in self))
 
 
 class Scorer:
@@ -93,28 +88,42 @@ class Scorer:
         return self._forward
 
     def __call__(self, queries: Sequence[Query]) -> Scores:
-        """Score queries; those whose contexts are alike in length run together, since padding costs time.
+        """Score queries.
 
-        :param queries: any number above 0; equal ones are best named once.
+        :param queries: any number above 0; one that is named several times is computed once.
         :raises ValueError: in the first call, if the model is no causal LM.
+        :raises FloatingPointError: if a score is not finite; torch looks at what a distribution is given only as long
+            as nobody has switched that off.
         """
-        size = self.micro_batch_size or len(queries)
-        if len(queries) <= size:
-            return self._score(queries)
-        order = np.argsort([len(query.context) for query in queries], kind="stable").tolist()
-        parts = [[queries[number] for number in order[start : start + size]] for start in range(0, len(order), size)]
-        score: Callable[[Sequence[Query]], Scores] = self._score
-        if th.is_grad_enabled():  # activations exist one part at a time
-            return Scores(*in_order([checkpoint(score, part, use_reentrant=False) for part in parts], order))
-        return Scores(*in_order([score(part) for part in parts], order))
+        places: dict[int, int] = {}
+        rows = [places.setdefault(id(query), len(places)) for query in queries]
+        distinct = list({id(query): query for query in queries}.values())
+        scores = self._score_parts(distinct)
+        if not bool(scores.phrases.isfinite().all() & scores.answer_log_prob.isfinite().all()):
+            raise FloatingPointError("the model's scores are not finite, so there is nothing to choose from")
+        index = th.tensor(rows, device=scores.values.device)
+        return Scores(*(part[index] for part in scores))
 
     def forget(self) -> None:
         """Drop what was computed from the weights; called after each optimizer step."""
         if self._forward is not None:
             self._forward.forget()
 
+    def _score_parts(self, queries: Sequence[Query]) -> Scores:
+        """Score micro-batches; contexts that are alike in length run together, since padding costs time."""
+        size = self.micro_batch_size or len(queries)
+        if len(queries) <= size:
+            return self._score(queries)
+        order = np.argsort([len(query.context) for query in queries], kind="stable").tolist()
+        parts = [[queries[number] for number in order[start : start + size]] for start in range(0, len(order), size)]
+        if th.is_grad_enabled():  # activations exist one part at a time
+            return Scores(*in_order([checkpoint(self._score, part, use_reentrant=False) for part in parts], order))
+        return Scores(*in_order([self._score(part) for part in parts], order))
+
     def _score(self, queries: Sequence[Query]) -> Scores:
         """Score queries by one forward for all that share a long prefix."""
+        if len(queries) == 1:
+            return self._score_group(queries)
         groups = group_by_prefix([query.context for query in queries])
         parts = [self._score_group([queries[number] for number in group]) for group in groups]
         return Scores(*in_order(parts, np.concatenate(groups)))

@@ -117,6 +117,16 @@ def row_bytes(row: NDArray[np.uint8]) -> bytes:
     return row.tobytes().rstrip(b"\xff")
 
 
+def row_keys(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Return the bytes of each row without its padding, by which texts are told apart.
+
+    :param rows: ``uint8`` array of shape ``(B, max_bytes)``.
+    :raises TypeError: if the rows are not ``uint8``.
+    """
+    check_dtype(rows.dtype)
+    return [row_bytes(row) for row in rows]
+
+
 def decode_bytes(data: bytes) -> str:
     """The text of what :func:`row_bytes` returns.
 

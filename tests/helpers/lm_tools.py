@@ -21,8 +21,9 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
 from lmpolicy.lm.actors import PhraseActor
-from lmpolicy.lm.queries import Query, row_keys
+from lmpolicy.lm.queries import Query
 from lmpolicy.lm.scorer import ILLEGAL
+from lmpolicy.text.spaces import row_keys
 
 CHATML = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -130,7 +131,7 @@ def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:
 def scores_of(policy: LMActorCriticPolicy, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
     """Scores of phrases ``(B, K)`` and values ``(B,)`` of a policy that chooses."""
     assert isinstance(policy.actor, PhraseActor)
-    return policy.actor.scores(row_keys(rows))
+    return policy.actor.scores(row_keys(rows.numpy()))
 
 
 def naive_scores(policy: LMActorCriticPolicy, prompt: Prompt, normalization: str, temperature: float) -> th.Tensor:

@@ -164,7 +164,6 @@ def test_finished_rows_are_run_no_more(llama: str) -> None:
     actor = writer_of(policy)
     actor.choose(encode(SHARED), False)
     sampler = actor._sampler
-    assert sampler is not None
     sizes: list[int] = []
     handle = policy.backbone.lm.register_forward_pre_hook(
         lambda _, __, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True

@@ -133,8 +133,8 @@ def test_memory_and_readings_are_bounded(llama: str, monkeypatch: pytest.MonkeyP
             scores, _ = scores_of(policy, rows)
         th.testing.assert_close(scores, scores_of(expected, rows)[0], rtol=1e-6, atol=1e-5)
         assert len(policy.actor._memory) <= 6 + 3
-        assert len(policy.actor.queries._read._read) <= 5
+        assert len(policy.actor.queries._read) <= 5
     rows = encode([prompt(f"row {i}") for i in range(9)])  # more than the cache holds, in one batch
     with th.no_grad():
         assert scores_of(policy, rows)[0].shape == (9, 4)
-    assert len(policy.actor.queries._read._read) <= 5
+    assert len(policy.actor.queries._read) <= 5

@@ -105,7 +105,6 @@ def test_answers_are_written_merged_and_follow_every_update(llama: str, monkeypa
     actor = writer_of(policy)
     actor.choose(encode(SHARED), False)
     sampler, seen = actor._sampler, []
-    assert sampler is not None
     choose = sampler._choose
     monkeypatch.setattr(sampler, "_choose", lambda *a: seen.append(is_merged(policy.backbone.lm)) or choose(*a))
     for std in (0.1, 0.5, 1.0):

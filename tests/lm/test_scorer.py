@@ -8,10 +8,11 @@ from helpers.answer_tools import some_answers, writer_of, writing_policy
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy
 
 from lmpolicy.lm.actors import PhraseActor, TextActor
-from lmpolicy.lm.queries import Query, row_keys
+from lmpolicy.lm.queries import Query
 from lmpolicy.lm.scorer import Scorer
+from lmpolicy.text.spaces import row_keys
 
-KEYS = row_keys(encode(SHARED[:3] + UNSHARED))
+KEYS = row_keys(encode(SHARED[:3] + UNSHARED).numpy())
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -35,9 +36,9 @@ def test_the_value_is_of_the_prompt_alone(llama: str, micro_batch_size: int | No
     policy = writing_policy(llama, 4, micro_batch_size=micro_batch_size)
     writer, prompts = writer_of(policy), SHARED + UNSHARED
     rows = some_answers(policy, prompts)
-    keys = row_keys(encode(prompts))
+    keys = row_keys(encode(prompts).numpy())
     answers = [tuple(writer.space.split(row)[0]) for row in rows]
-    answered = writer.scorer([writer.queries.answer(*pair) for pair in zip(keys, answers, strict=True)])
+    answered = writer.scorer(writer.queries.answers(keys, answers))
     alone = writer.scorer(writer.queries.prompts(keys))
     th.testing.assert_close(answered.values, alone.values, rtol=1e-5, atol=1e-5)
     assert answered.answer_tokens.tolist() == [len(answer) for answer in answers]
@@ -46,7 +47,7 @@ def test_the_value_is_of_the_prompt_alone(llama: str, micro_batch_size: int | No
 def test_an_empty_answer_is_closed_like_any_other(llama: str) -> None:
     policy = writing_policy(llama, 4)
     writer = writer_of(policy)
-    scores = writer.scorer([writer.queries.answer(key, ()) for key in KEYS])
+    scores = writer.scorer(writer.queries.answers(KEYS, [()] * len(KEYS)))
     alone = writer.scorer(writer.queries.prompts(KEYS))
     th.testing.assert_close(scores.values, alone.values, rtol=1e-5, atol=1e-5)
     assert (scores.phrases.softmax(-1).max(dim=-1).values[[0, 1, 2]] < 1).all()
