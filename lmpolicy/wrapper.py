@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
 from lmpolicy.text.answers import Answer, Answers
-from lmpolicy.text.composer import CUT_MARK, Composer, expressible
 from lmpolicy.text.phrases import ActionPhrases, phrase_of, space_width
 from lmpolicy.text.prompt import CUE, Prompt
-from lmpolicy.text.spaces import TextSpace
+from lmpolicy.text.prompt_composer import CUT_MARK, PromptComposer
+from lmpolicy.text.spaces import TextSpace, replace_surrogates
 from lmpolicy.text.task import GenericTask, TextTask
 
 MODES = ("score", "generate")
@@ -142,7 +142,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 **self.metadata,
                 "render_modes": [*self.metadata.get("render_modes", []), "ansi"],
             }
-        self._turns: deque[tuple[str, str]] = deque(maxlen=history)
+        self._history: deque[tuple[str, str]] = deque(maxlen=history)
         self._past_text = ""
         self._truncated_prompts = 0
         self._prompt: Prompt | None = None
@@ -170,8 +170,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             self.action_space = self._answers.space
             instruction = self._answers.instruction(fixed is None or bool(fixed))
             cue = self.task.cue or (THINKING_CUE if close_with_phrase else CUE)
-        self._parse_errors = np.random.default_rng()
-        self._composer = Composer(
+        self._random = np.random.default_rng()
+        self._composer = PromptComposer(
             self._space,
             self.task.system_prompt,
             instruction,
@@ -218,9 +218,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param options: as in Gymnasium.
         """
         observation, info = self.env.reset(seed=seed, options=options)
-        self._turns.clear()
+        self._history.clear()
         if seed is not None:
-            self._parse_errors = np.random.default_rng(seed)
+            self._random = np.random.default_rng(seed)
         row = self._read(observation, info, ended=False)
         return row, {**info, "prompt_truncated": self._truncated_prompts}
 
@@ -238,7 +238,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         answer = self.read_answer(action)
         # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
         observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
-        self._turns.append((self._past_text, expressible(answer.text)))
+        self._history.append((self._past_text, replace_surrogates(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
         info = {**info, "prompt_truncated": self._truncated_prompts}
         if answer.phrase is not None:
@@ -263,7 +263,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if self._prompt is None or (self._phrases is not None and not self._legal):
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
         if self._answers is not None:
-            return self._answers.read(action, self._legal, self._parse_errors)
+            return self._answers.read(action, self._legal, self._random)
         phrase = phrase_of(action, self._legal)
         return Answer(phrase, self._legal[phrase], phrase)
 
@@ -290,7 +290,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         text = getattr(self.task, method)(observation)
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
-        return expressible(text)
+        return replace_surrogates(text)
 
     def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
         """Put the observation into words and build the prompt; return its row."""
@@ -302,7 +302,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
             )
-        if self._turns.maxlen:
+        if self._history.maxlen:
             own = type(self.task).format_past is not TextTask.format_past
             self._past_text = self._words("format_past", observation) if own else text
         self._prompt, row = self._fit(text, tuple(self._legal))
@@ -310,7 +310,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
         """The prompt for an observation, shortened until it fits, and its row."""
-        prompt, row, shortened = self._composer.compose(self._turns, text, phrases)
+        prompt, row, shortened = self._composer.compose(self._history, text, phrases)
         self._truncated_prompts += shortened
         if shortened and self._truncated_prompts == 1:
             room = self._composer.space.max_bytes

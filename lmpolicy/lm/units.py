@@ -12,7 +12,7 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.forward import Tokens
 from lmpolicy.lm.reading import PromptReader
 from lmpolicy.lm.trie import Trie, build_trie
-from lmpolicy.text.prompt import CUE, Prompt, closing
+from lmpolicy.text.prompt import CUE, Prompt, cue_after
 from lmpolicy.text.spaces import TokenSpace
 
 
@@ -88,7 +88,7 @@ class UnitReader:
             )
         kept = answer[:-1] if answer[-1] in self.ends else answer  # the phrase stands within the model's turn
         said = str(self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        bridge, phrases = self._closing(closing(said), actions)
+        bridge, phrases = self._closing(cue_after(said), actions)
         context = np.concatenate([prompt, np.array([*kept, *bridge], dtype=np.int64)])
         return Unit(context, len(prompt), free, build_trie(phrases), self._lengths(actions, phrases))
 

@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 from lmpolicy.bundled import WORLDS, model_path
 from lmpolicy.text.describing import describe_space
-from lmpolicy.text.parsing import Extracted, ParseError
+from lmpolicy.text.parsing import ParsedAction, ParseError
 from lmpolicy.text.phrases import is_action
-from lmpolicy.text.prompt import closing
+from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 from lmpolicy.text.task import TextTask
 
@@ -127,7 +127,7 @@ class Answers:
         if number >= len(legal):
             raise ValueError(f"phrase {number} is not legal now; legal are: {', '.join(legal)}")
         phrase = tuple(legal)[number]
-        return Answer(text + closing(text) + " " + phrase, legal[phrase], phrase)
+        return Answer(text + cue_after(text) + " " + phrase, legal[phrase], phrase)
 
     def _parse(self, text: str, legal: Mapping[str, Any], generator: np.random.Generator) -> Answer:
         try:
@@ -139,47 +139,47 @@ class Answers:
             return Answer(text, found.action, found.phrase, parse_error=True)
         return Answer(text, found.action, found.phrase, clipped=found.clipped)
 
-    def _extract(self, text: str, legal: Mapping[str, Any]) -> Extracted:
+    def _extract(self, text: str, legal: Mapping[str, Any]) -> ParsedAction:
         self.task.legal_actions = legal
         action = self.task.extract_action(text)
-        if isinstance(action, Extracted):
+        if isinstance(action, ParsedAction):
             return action
         if action is None:
             raise ParseError(f"{type(self.task).__name__}.extract_action found no action in {text[-80:]!r}")
         return self._check(action, legal)
 
-    def _check(self, action: Any, legal: Mapping[str, Any]) -> Extracted:
+    def _check(self, action: Any, legal: Mapping[str, Any]) -> ParsedAction:
         """A phrase or an env action, as both."""
         if legal:
             if action is None:
-                return Extracted(*next(iter(legal.items()))[::-1])
+                return ParsedAction(*next(iter(legal.items()))[::-1])
             if isinstance(action, str) and action in legal:
-                return Extracted(legal[action], action)
+                return ParsedAction(legal[action], action)
             for phrase, one in legal.items():
                 if not isinstance(action, str) and np.array_equal(one, action):
-                    return Extracted(one, phrase)
+                    return ParsedAction(one, phrase)
             raise ParseError(f"{action!r} is no legal action; legal are: {', '.join(legal)}")
         if not is_action(self.env_space, action):
             raise ParseError(f"{action!r} is no action of {self.env_space}")
-        return Extracted(action)
+        return ParsedAction(action)
 
-    def _instead(self, legal: Mapping[str, Any], generator: np.random.Generator) -> Extracted:
+    def _instead(self, legal: Mapping[str, Any], generator: np.random.Generator) -> ParsedAction:
         """What the env is given for an answer that names nothing."""
         if self.rule == "random":
             if legal:
                 phrase = list(legal)[int(generator.integers(len(legal)))]
-                return Extracted(legal[phrase], phrase)
+                return ParsedAction(legal[phrase], phrase)
             self.env_space.seed(int(generator.integers(2**31)))
-            return Extracted(self.env_space.sample())
+            return ParsedAction(self.env_space.sample())
         try:
             return self._fallback(legal)
         except ParseError:  # a fallback that is not legal in this state
             return self._check(None, legal)
 
-    def _fallback(self, legal: Mapping[str, Any]) -> Extracted:
+    def _fallback(self, legal: Mapping[str, Any]) -> ParsedAction:
         if legal or self.fallback is not None:
             return self._check(self.fallback, legal)
-        return Extracted(_nearest_to_zero(self.env_space))
+        return ParsedAction(_nearest_to_zero(self.env_space))
 
 
 def _nearest_to_zero(space: spaces.Space) -> Any:

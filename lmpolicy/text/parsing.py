@@ -32,7 +32,7 @@ class ParseError(ValueError):
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ParsedAction:
     """What an answer asks for."""
 
     action: Any
@@ -43,7 +43,7 @@ class Extracted:
     """Whether a number was outside its bounds and moved to the nearest."""
 
 
-def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | None = None) -> Extracted:
+def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | None = None) -> ParsedAction:
     """Find the action that an answer asks for.
 
     In this order: the value of ``"action"`` in the last JSON object that has one, wherever it is in the text; what
@@ -66,9 +66,9 @@ def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | 
     text = answer[-READ:]
     if legal:
         phrase = _phrase(text, tuple(legal))
-        return Extracted(legal[phrase], phrase)
+        return ParsedAction(legal[phrase], phrase)
     if isinstance(space, spaces.Text):
-        return Extracted(_text(text, space))
+        return ParsedAction(_text(text, space))
     return _numbers(text, space)
 
 
@@ -92,7 +92,7 @@ def _phrase(text: str, phrases: tuple[str, ...]) -> str:
     return named
 
 
-def _numbers(text: str, space: spaces.Space) -> Extracted:
+def _numbers(text: str, space: spaces.Space) -> ParsedAction:
     """The numbers that a text asks for, in the shape of the space."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
         raise ParseError(f"no text can be read as an action of {space}; override TextTask.extract_action")
@@ -114,12 +114,12 @@ def _numbers(text: str, space: spaces.Space) -> Extracted:
             wanted = wanted.round()
         with np.errstate(over="ignore"):
             action = wanted.clip(space.low, space.high)
-        return Extracted(action.astype(space.dtype), clipped=bool((action != wanted).any()))
+        return ParsedAction(action.astype(space.dtype), clipped=bool((action != wanted).any()))
     whole = [int(value) for value in values if value == int(value) and abs(value) < 2**31]
     if len(whole) == count:
         action = np.array(whole, dtype=np.int64).reshape(shape).astype(space.dtype)
         if space.contains(action if shape else action[()]):
-            return Extracted(action if shape else int(action))
+            return ParsedAction(action if shape else int(action))
     raise ParseError(f"{_quoted(text)} gives {values}, which is no action of {space}")
 
 

@@ -75,7 +75,7 @@ class Prompt:
         return "\n".join(lines)
 
 
-def closing(answer: str) -> str:
+def cue_after(answer: str) -> str:
     """What leads from an answer to the phrase that closes it: ``Action:`` on a line of its own, unless it is there.
 
     :param answer: text as far as the model wrote it.

@@ -109,6 +109,14 @@ def utf8(text: str) -> bytes:
         return "".join("\ufffd" if 0xD800 <= ord(char) <= 0xDFFF else char for char in text).encode()
 
 
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates with U+FFFD, as a row does, so that what the wrapper shows is what the policy reads.
+
+    :param text: any string.
+    """
+    return utf8(text).decode()
+
+
 def row_bytes(row: NDArray[np.uint8]) -> bytes:
     """The text bytes of a row, without its padding: the cheapest exact key of a text.
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmpolicy.text.prompt import Prompt
-from lmpolicy.text.spaces import TextSpace, utf8
+from lmpolicy.text.spaces import TextSpace, replace_surrogates, utf8
 
 CUT_MARK = " [... cut]"
 
 
-class Composer:
+class PromptComposer:
     """Composes the prompts of one env.
 
     :param space: the rows that prompts have to fit into.
@@ -33,10 +33,10 @@ class Composer:
         list_actions: bool,
         cue: str,
     ) -> None:
-        self.space, self.cue = space, expressible(cue)
+        self.space, self.cue = space, replace_surrogates(cue)
         self._in_observation = list_actions and fixed is None
         listing = _listing(fixed) if list_actions and fixed else ""
-        self.system = expressible(" ".join(part for part in (system_prompt, listing, instruction) if part))
+        self.system = replace_surrogates(" ".join(part for part in (system_prompt, listing, instruction) if part))
 
     def compose(
         self, turns: Sequence[tuple[str, str]], text: str, phrases: tuple[str, ...]
@@ -80,14 +80,6 @@ class Composer:
         prompt = Prompt((*messages, ("user", text)), phrases, self.cue)
         written = prompt.to_json()
         return prompt, written, len(utf8(written))
-
-
-def expressible(text: str) -> str:
-    """The text as it comes back from a row, so that what the wrapper shows is what the policy reads.
-
-    :param text: any string.
-    """
-    return utf8(text).decode()
 
 
 def _listing(phrases: Sequence[str]) -> str:
