@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from lmpolicy.bundled import WORLDS, model_path
+from lmpolicy.bundled import WORLDS
 from lmpolicy.text.describing import describe_space
+from lmpolicy.text.env_actions import is_action, nearest_to_zero
 from lmpolicy.text.parsing import ParsedAction, ParseError
-from lmpolicy.text.phrases import is_action
 from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 from lmpolicy.text.task import TextTask
+from lmpolicy.text.tokenizer import load_tokenizer
 
 RULES = ("penalize", "random", "raise")
 
@@ -179,45 +179,4 @@ class Answers:
     def _fallback(self, legal: Mapping[str, Any]) -> ParsedAction:
         if legal or self.fallback is not None:
             return self._check(self.fallback, legal)
-        return ParsedAction(_nearest_to_zero(self.env_space))
-
-
-def _nearest_to_zero(space: spaces.Space) -> Any:
-    """The action whose numbers are nearest to 0."""
-    if isinstance(space, spaces.Discrete):
-        return int(np.clip(0, space.start, space.start + space.n - 1))
-    if isinstance(space, spaces.MultiDiscrete):
-        return np.clip(0, space.start, space.start + space.nvec - 1).astype(space.dtype)
-    if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, dtype=space.dtype)
-    if isinstance(space, spaces.Box):
-        return np.clip(np.zeros(space.shape), space.low, space.high).astype(space.dtype)
-    raise ValueError(
-        f"{space} has no action to fall back on where an answer cannot be read: pass fallback_action, or "
-        'on_parse_error="random" or "raise"'
-    )
-
-
-def load_tokenizer(tokenizer: Any) -> Any:
-    """A tokenizer by name or folder, the bundled LM's for ``None``; what is none of these is taken as a tokenizer.
-
-    :param tokenizer: hub id, local folder, ``None`` or a Transformers tokenizer.
-    :raises OSError: if it cannot be loaded.
-    :raises TypeError: if it is something else.
-    """
-    if tokenizer is None or isinstance(tokenizer, str | Path):
-        from transformers import AutoTokenizer  # takes a second; envs that answer with phrases never need it
-
-        try:
-            return AutoTokenizer.from_pretrained(model_path(tokenizer))
-        except Exception as error:  # OSError, ValueError; a bare Exception for a broken file
-            raise OSError(
-                f"the tokenizer {tokenizer!r} could not be loaded: {error}\nGive tokenizer= the hub id or local folder "
-                "of the policy's model"
-            ) from error
-    if not hasattr(tokenizer, "get_vocab") or not hasattr(tokenizer, "decode"):
-        raise TypeError(
-            "tokenizer must be a hub id, a local folder, a Transformers tokenizer or None (the bundled LM's), got "
-            f"{type(tokenizer).__name__}"
-        )
-    return tokenizer
+        return ParsedAction(nearest_to_zero(self.env_space))

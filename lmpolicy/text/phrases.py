@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +9,9 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.describing import format_number
+from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.task import TextTask
-
-MAX_ACTIONS = 64
-"""Largest product action set that is enumerated unless the user asks for more: each phrase costs tokens every step."""
 
 
 class ActionPhrases:
@@ -105,10 +101,10 @@ class ActionPhrases:
         """The phrases of an env that offers the same in every state."""
         texts = self.task.action_texts
         if texts is None and self._actions is not None:
-            _check_size(self.space, len(self._actions), limit)
+            check_size(self.space, len(self._actions), limit)
             texts = {generic_phrase(self.space, action): action for action in self._actions}
         fixed = self._pair(texts)
-        _check_size(self.space, len(fixed), limit)
+        check_size(self.space, len(fixed), limit)
         check_phrases(tuple(fixed))  # also that there is one: only a state may have none
         for phrase, action in fixed.items():
             if not is_action(self.space, action):
@@ -139,41 +135,6 @@ class ActionPhrases:
                 "give a mapping from phrase to env action"
             )
         return dict(zip(texts, self._actions, strict=True))
-
-
-def enumerate_actions(
-    space: spaces.Space, bins: int | Sequence[int] | None = None, limit: int = MAX_ACTIONS
-) -> Sequence[Any]:
-    """List every action of a finite action space, in a fixed order (last dimension fastest).
-
-    :param space: Discrete, MultiDiscrete, MultiBinary, or Box with ``bins``.
-    :param bins: for Box only: number of evenly spaced values per dimension, both bounds included; one int for all
-        dimensions or one per dimension. With one bin, the middle of the range. Fewer where a range has fewer.
-    :param limit: largest length of a product (MultiDiscrete, MultiBinary, Box).
-    :raises TypeError: for any other space.
-    :raises ValueError: if the product is larger than ``limit``, or a Box has no bins or infinite bounds.
-    """
-    if bins is not None and not isinstance(space, spaces.Box):
-        raise ValueError(f"action_bins is for Box action spaces, this env has {space}")
-    if isinstance(space, spaces.Discrete):
-        return range(int(space.start), int(space.start + space.n))
-    if isinstance(space, spaces.MultiDiscrete):
-        starts, counts = space.start.ravel(), space.nvec.ravel()
-        values: list[Sequence[Any]] = [
-            range(int(start), int(start + n)) for start, n in zip(starts, counts, strict=True)
-        ]
-    elif isinstance(space, spaces.MultiBinary):
-        values = [[0, 1]] * math.prod(space.shape)
-    elif isinstance(space, spaces.Box):
-        values = _box_values(space, bins)
-    else:
-        raise TypeError(
-            f"cannot list the actions of {space}: use an env with Discrete, MultiDiscrete, MultiBinary or (with "
-            "action_bins) Box actions, or give the task action_texts as a mapping from phrase to env action"
-        )
-    size = math.prod(len(column) for column in values)
-    _check_size(space, size, limit)
-    return [np.array(combo, dtype=space.dtype).reshape(space.shape) for combo in itertools.product(*values)]
 
 
 def phrase_of(action: Any, legal: Mapping[str, Any]) -> str:
@@ -226,59 +187,3 @@ def generic_phrase(space: spaces.Space, action: Any) -> str:
     """
     numbers = ", ".join(format_number(number) for number in np.ravel(action))
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"
-
-
-def _check_size(space: spaces.Space, size: int, limit: int | None) -> None:
-    if limit is not None and size > limit:
-        raise ValueError(
-            f"{space} makes {size} actions, more than max_actions={limit}: pass max_actions={size} if you can pay for "
-            "that many phrases in every step, choose fewer action_bins, or give the task action_texts as a mapping "
-            "from a few phrases to env actions"
-        )
-
-
-def is_action(space: spaces.Space, action: Any) -> bool:
-    """Whether the env can take it, as far as its space tells: others than these are often declared sloppily.
-
-    :param space: the env's action space.
-    :param action: anything.
-    """
-    if isinstance(space, spaces.Box):
-        try:
-            action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
-        except (TypeError, ValueError):
-            return False
-    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return True
-    return space.contains(action)
-
-
-def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[Sequence[float]]:
-    """Evenly spaced values of each dimension of a Box."""
-    dimensions = math.prod(space.shape)
-    if bins is None:
-        raise ValueError(
-            f"{space} is continuous: pass action_bins, the number of values to choose from in each dimension (e.g. "
-            "action_bins=3 for low, middle, high), or give the task action_texts as a mapping from phrase to action"
-        )
-    counts: list[Any] = [bins] * dimensions if np.ndim(bins) == 0 else list(bins)  # type: ignore[arg-type]
-    if len(counts) != dimensions:
-        raise ValueError(f"action_bins has {len(counts)} entries but {space} has {dimensions} dimensions")
-    if any(isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1 for count in counts):
-        raise ValueError(f"action_bins must be positive integers, got {bins!r}")
-    if not space.is_bounded("both"):
-        raise ValueError(
-            f"{space} has infinite bounds, so there is nothing to divide into bins: wrap the env in "
-            "gymnasium.wrappers.TransformAction with a bounded action space, or give the task action_texts as a "
-            "mapping from phrase to env action"
-        )
-    bounds = list(zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True))
-    values = [
-        np.linspace(float(low), float(high), count).tolist() if count > 1 else [(low + high) / 2]
-        for (low, high), count in zip(bounds, counts, strict=True)
-    ]
-    if space.dtype.kind in "biu":
-        # The bounds again, because a float holds large integers only nearly.
-        columns = zip(values, bounds, strict=True)
-        values = [[min(max(round(v), int(low)), int(high)) for v in column] for column, (low, high) in columns]
-    return [sorted(set(column)) for column in values]
