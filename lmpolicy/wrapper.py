@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.answers import Answer, Answers
-from lmpolicy.text.phrases import ActionPhrases, phrase_of, space_width
-from lmpolicy.text.prompt import CUE, Prompt
-from lmpolicy.text.prompt_composer import CUT_MARK, PromptComposer
+from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.parse_errors import ParseErrorRule
+from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
+from lmpolicy.text.prompt import Prompt
+from lmpolicy.text.prompt_composer import PromptComposer
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
-from lmpolicy.text.task import GenericTask, TextTask
+from lmpolicy.text.task import GenericTask, TextTask, own_task
 
 MODES = ("score", "generate")
-THINKING_CUE = "Thought:"
-"""What a model without a chat template reads before it thinks."""
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -109,86 +106,38 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         parse_error_reward: float = -1.0,
         fallback_action: Any = None,
     ) -> None:
-        _check_env(env)
-        if action_mode not in MODES:
-            raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
-        if isinstance(history, bool) or not isinstance(history, int) or history < 0:
-            raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
-        if render_mode not in (None, "ansi"):
-            raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
-        RecordConstructorArgs.__init__(
-            self,
-            task=task,
-            history=history,
-            max_prompt_bytes=max_prompt_bytes,
-            action_bins=action_bins,
-            max_actions=max_actions,
-            n_actions=n_actions,
-            render_mode=render_mode,
-            action_mode=action_mode,
-            tokenizer=tokenizer,
-            max_new_tokens=max_new_tokens,
-            close_with_phrase=close_with_phrase,
-            on_parse_error=on_parse_error,
-            parse_error_reward=parse_error_reward,
-            fallback_action=fallback_action,
-        )
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "env")}
+        _check_arguments(env, action_mode, history, render_mode)
+        RecordConstructorArgs.__init__(self, **arguments)
         gym.Wrapper.__init__(self, env)
-        self.task = _own_task(task, env)
+        self._set_render_mode(render_mode)
+        self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
-        self._mode = render_mode
-        if render_mode == "ansi" and "ansi" not in self.metadata.get("render_modes", []):
-            self.metadata = {
-                **self.metadata,
-                "render_modes": [*self.metadata.get("render_modes", []), "ansi"],
-            }
+        self._phrases: ActionPhrases | None = None
+        chooses = action_mode == "score" or close_with_phrase
+        if chooses or names_phrases(self.task, env.action_space, action_bins):
+            self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
+        width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
+        self._reader: ActionReader
+        if action_mode == "score":
+            self._reader = PhraseReader(width)
+        else:
+            rule = ParseErrorRule(env.action_space, on_parse_error, parse_error_reward, fallback_action)
+            self._reader = AnswerReader(self.task, self._phrases, rule, tokenizer, max_new_tokens, n_phrases=width)
+        self.action_space = self._reader.action_space
+        self.observation_space = space = TextSpace(max_prompt_bytes)
+        self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
+        self._random = np.random.default_rng()
         self._history: deque[tuple[str, str]] = deque(maxlen=history)
         self._past_text = ""
-        self._truncated_prompts = 0
-        self._prompt: Prompt | None = None
         self._legal: dict[str, Any] = {}
-        self._space = TextSpace(max_prompt_bytes)
-        self.observation_space = self._space
-        self._phrases: ActionPhrases | None = None
-        if action_mode == "score" or close_with_phrase or self._has_phrases(action_bins):
-            self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
-        fixed = self._phrases.fixed if self._phrases is not None else {}
-        self._answers: Answers | None = None
-        instruction, cue = "", CUE
-        if action_mode == "score":
-            assert self._phrases is not None
-            self.action_space: spaces.Space = spaces.Discrete(space_width(n_actions, self._phrases.width))
-        else:
-            closing = self._phrases if close_with_phrase else None
-            width = 0 if closing is None else space_width(n_actions, closing.width)
-            self._answers = Answers(
-                *(self.task, env.action_space, tokenizer, max_new_tokens, on_parse_error, parse_error_reward),
-                *(fallback_action, width),
-            )
-            if fixed is not None:
-                self._answers.check_fallback(fixed)
-            self.action_space = self._answers.space
-            instruction = self._answers.instruction(fixed is None or bool(fixed))
-            cue = self.task.cue or (THINKING_CUE if close_with_phrase else CUE)
-        self._random = np.random.default_rng()
-        self._composer = PromptComposer(
-            self._space,
-            self.task.system_prompt,
-            instruction,
-            None if fixed is None else tuple(fixed),
-            self.task.list_actions,
-            cue,
-        )
-        # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
-        self._composer.compose((), CUT_MARK, ("?",) if fixed is None else tuple(fixed))
+        self._prompt: Prompt | None = None
 
-    def _has_phrases(self, action_bins: Any) -> bool:
-        """Whether free text is to name a phrase, rather than numbers or a text of its own."""
-        return (
-            isinstance(self.env.action_space, spaces.Discrete)
-            or self.task.action_texts is not None
-            or action_bins is not None
-        )
+    def _set_render_mode(self, render_mode: str | None) -> None:
+        self._own_render_mode = render_mode
+        modes = self.metadata.get("render_modes", [])
+        if render_mode == "ansi" and "ansi" not in modes:
+            self.metadata = {**self.metadata, "render_modes": [*modes, "ansi"]}
 
     @property
     def prompt(self) -> Prompt:
@@ -202,8 +151,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     @property
     def render_mode(self) -> str | None:  # type: ignore[override]
-        """``"ansi"`` if asked for, else the env's."""
-        return self._mode or self.env.render_mode
+        """Return ``"ansi"`` if asked for, else the env's render mode."""
+        return self._own_render_mode or self.env.render_mode
 
     def render(self) -> Any:
         """What the agent reads, if the render mode is ``"ansi"``; else what the env renders."""
@@ -222,35 +171,34 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if seed is not None:
             self._random = np.random.default_rng(seed)
         row = self._read(observation, info, ended=False)
-        return row, {**info, "prompt_truncated": self._truncated_prompts}
+        return row, {**info, "prompt_truncated": self._composer.shortened}
 
     def step(
         self, action: int | np.integer | NDArray[Any] | str
     ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Take an action, given as its index among the legal phrases or as the phrase itself.
 
-        With ``action_mode="generate"``: given as a row of token ids or as text.
+        With ``action_mode="generate"``, the action is a row of token ids or a text.
 
         :param action: index, NumPy integer (also a 0-d array, as ``model.predict`` returns), or phrase.
-        :raises TypeError: if it is none of these.
-        :raises ValueError: if it is not legal now; the message lists what is.
+        :raises TypeError: if the action is none of these.
+        :raises ValueError: if the action is not legal now; the message lists what is.
         """
         answer = self.read_answer(action)
         # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
         observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
-        self._history.append((self._past_text, replace_surrogates(answer.text)))
+        if self._history.maxlen:
+            self._history.append((self._past_text, replace_surrogates(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
-        info = {**info, "prompt_truncated": self._truncated_prompts}
-        if answer.phrase is not None:
-            info["action_text"] = answer.phrase
-        if self._answers is not None:
-            info |= {"answer": answer.text, "parse_error": answer.parse_error, "action_clipped": answer.clipped}
-            reward = float(reward) + self._answers.penalty * answer.parse_error
+        info = {**info, "prompt_truncated": self._composer.shortened, **answer.info}
         # An int reward would turn SubprocVecEnv's reward array into int64, which reward shaping cannot write into.
-        return row, float(reward), bool(terminated), bool(truncated), info
+        reward = float(reward)
+        if answer.parse_error:
+            reward += answer.penalty
+        return row, reward, bool(terminated), bool(truncated), info
 
-    def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> Answer:
-        """What an action means in words, and what the env would be given for it now; the env stays where it is.
+    def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
+        """Say what the env would be given for an action now; the env stays where it is.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -259,16 +207,16 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             0
 
         :param action: as for :meth:`step`.
+        :raises gymnasium.error.ResetNeeded: before the first reset.
         """
         if self._prompt is None or (self._phrases is not None and not self._legal):
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        if self._answers is not None:
-            return self._answers.read(action, self._legal, self._random)
-        phrase = phrase_of(action, self._legal)
-        return Answer(phrase, self._legal[phrase], phrase)
+        return self._reader.read(action, self._legal, self._random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
-        """The row of any observation, for asking a model what it would do there; the env stays where it is.
+        """Make the row of any observation, to ask a model what it would do there.
+
+        The env stays where it is. The prompt repeats the history of the running episode.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"))
@@ -276,26 +224,15 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
         :param observation: a value of the env's own observation space.
         :param info: the env's info, if the task's phrases depend on it.
-        :return: uint8 row; its history is that of the running episode.
+        :return: uint8 ``(max_prompt_bytes,)``.
         """
-        text = self._words("format_observation", observation)
-        return self._fit(text, tuple(self._legal_in(observation, info or {})))[1]
-
-    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        """The legal phrases of a state, each with its env action; empty where the actions have no phrases."""
-        return {} if self._phrases is None else self._phrases.legal(observation, info)
-
-    def _words(self, method: str, observation: Any) -> str:
-        """The task's words for an observation, by one of its methods."""
-        text = getattr(self.task, method)(observation)
-        if not isinstance(text, str):
-            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
-        return replace_surrogates(text)
+        text = self._describe(observation, "format_observation")
+        return self._composer.compose(self._history, text, tuple(self._legal_in(observation, info or {})))[1]
 
     def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
-        """Put the observation into words and build the prompt; return its row."""
-        text = self._words("format_observation", observation)
-        # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
+        """Put the observation into words, and return the row of the new prompt."""
+        text = self._describe(observation, "format_observation")
+        # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
         self._legal = self._legal_in(observation, info) or (self._legal if ended else {})
         if not self._legal and self._phrases is not None:
             raise ValueError(
@@ -304,22 +241,31 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             )
         if self._history.maxlen:
             own = type(self.task).format_past is not TextTask.format_past
-            self._past_text = self._words("format_past", observation) if own else text
-        self._prompt, row = self._fit(text, tuple(self._legal))
+            self._past_text = self._describe(observation, "format_past") if own else text
+        self._prompt, row = self._composer.compose(self._history, text, tuple(self._legal))
         return row
 
-    def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
-        """The prompt for an observation, shortened until it fits, and its row."""
-        prompt, row, shortened = self._composer.compose(self._history, text, phrases)
-        self._truncated_prompts += shortened
-        if shortened and self._truncated_prompts == 1:
-            room = self._composer.space.max_bytes
-            warnings.warn(
-                f"a prompt did not fit into max_prompt_bytes={room} and was shortened (oldest "
-                'history first, then the observation); counted in info["prompt_truncated"], not warned of again',
-                stacklevel=2,
-            )
-        return prompt, row
+    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
+        return {} if self._phrases is None else self._phrases.legal(observation, info)
+
+    def _describe(self, observation: Any, method: str) -> str:
+        """Put an observation into words by a method of the task."""
+        text = getattr(self.task, method)(observation)
+        if not isinstance(text, str):
+            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
+        return replace_surrogates(text)
+
+
+def _check_arguments(env: Any, action_mode: Any, history: Any, render_mode: Any) -> None:
+    """Refuse what the wrapper itself uses, before anything is built from it."""
+    _check_env(env)
+    if action_mode not in MODES:
+        raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
+    if isinstance(history, bool) or not isinstance(history, int) or history < 0:
+        raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
+    if render_mode not in (None, "ansi"):
+        raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
 
 
 def _check_env(env: Any) -> None:
@@ -335,14 +281,3 @@ def _check_env(env: Any) -> None:
         if isinstance(layer, TextObservationWrapper):
             raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
         layer = layer.env
-
-
-def _own_task(task: TextTask | type[TextTask] | None, env: gym.Env) -> TextTask:
-    """A task that belongs to this env alone: binding it may store the env's own map."""
-    if isinstance(task, type) and issubclass(task, TextTask):
-        return task()
-    if task is None:
-        return task_for(env) or GenericTask()
-    if not isinstance(task, TextTask):
-        raise TypeError(f"task must be a TextTask, got {type(task).__name__}")
-    return copy.deepcopy(task)

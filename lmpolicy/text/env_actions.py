@@ -25,7 +25,7 @@ def enumerate_actions(
 
     :param space: Discrete, MultiDiscrete, MultiBinary, or Box with ``bins``.
     :param bins: for Box only: number of evenly spaced values per dimension, both bounds included; one int for all
-        dimensions or one per dimension. One bin means the middle of the range. A range of integers with fewer values
+        dimensions or one per dimension. One bin means the middle of the range. A range with fewer values
         than bins gives all its values.
     :param limit: largest number of actions of a space with several dimensions (MultiDiscrete, MultiBinary, Box).
     :raises TypeError: for any other space.

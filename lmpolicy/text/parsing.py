@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.env_actions import is_action
+
 READ = 65_536
 """Characters at the end of an answer that are read: what a model decided is there."""
 ATTEMPTS = 64
@@ -70,6 +72,28 @@ def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | 
     if isinstance(space, spaces.Text):
         return ParsedAction(_text(text, space))
     return _numbers(text, space)
+
+
+def match_action(action: Any, space: spaces.Space, legal: Mapping[str, Any]) -> ParsedAction:
+    """Find an action among those that are legal now.
+
+    :param action: a phrase or one of the env's own actions.
+    :param space: the env's own action space.
+    :param legal: the phrases that are legal now, each with its env action; empty where there are none.
+    :raises ParseError: if the action is not legal.
+    """
+    if not legal:
+        if is_action(space, action):
+            return ParsedAction(action)
+        raise ParseError(f"{action!r} is no action of {space}")
+    if isinstance(action, str):
+        if action in legal:
+            return ParsedAction(legal[action], action)
+    else:
+        for phrase, one in legal.items():
+            if np.array_equal(one, action):
+                return ParsedAction(one, phrase)
+    raise ParseError(f"{action!r} is no legal action; legal are: {', '.join(legal)}")
 
 
 def _phrase(text: str, phrases: tuple[str, ...]) -> str:

@@ -137,29 +137,14 @@ class ActionPhrases:
         return dict(zip(texts, self._actions, strict=True))
 
 
-def phrase_of(action: Any, legal: Mapping[str, Any]) -> str:
-    """The phrase that an action stands for.
+def names_phrases(task: TextTask, space: spaces.Space, bins: int | Sequence[int] | None) -> bool:
+    """Check whether an answer in free text names a phrase, rather than numbers or a text of its own.
 
-    :param action: index among the legal phrases, NumPy integer or 0-d array, or the phrase itself.
-    :param legal: the phrases, each with its env action.
-    :raises TypeError: if it is none of these.
-    :raises ValueError: if it is not legal; the message lists what is.
+    :param task: a bound task.
+    :param space: the env's own action space.
+    :param bins: the ``action_bins`` of the wrapper.
     """
-    listing = ", ".join(f"{index} {phrase!r}" for index, phrase in enumerate(legal))
-    if isinstance(action, str):
-        if action not in legal:
-            raise ValueError(f"{action!r} is not a legal action now; legal are: {listing}")
-        return str(action)
-    # Lists are kept from NumPy, which has an error of its own for ragged ones.
-    array = np.asarray(None if isinstance(action, list | tuple) else action)
-    if array.shape != () or not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(
-            f"an action is an index (int) or a phrase (str), got {action!r} ({type(action).__name__}); "
-            f"legal are: {listing}"
-        )
-    if not 0 <= int(array) < len(legal):
-        raise ValueError(f"action index {int(array)} is not legal now; legal are: {listing}")
-    return tuple(legal)[int(array)]
+    return isinstance(space, spaces.Discrete) or task.action_texts is not None or bins is not None
 
 
 def space_width(n_actions: int | None, phrases: int) -> int:

@@ -11,6 +11,8 @@ from lmpolicy.text.spaces import utf8
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
 """Where there is no chat template: what stands before an answer. With one, what a model may say before its action."""
+THINKING_CUE = "Thought:"
+"""What a model without a chat template reads before it thinks."""
 
 
 @dataclass(frozen=True)

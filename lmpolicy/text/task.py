@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +102,19 @@ class TextTask:
         :raises lmpolicy.text.parsing.ParseError: like ``None``; any other error goes through.
         """
         return extract_action(response, self.action_space, self.legal_actions)
+
+
+def own_task(task: TextTask | type[TextTask]) -> TextTask:
+    """Make a task that belongs to one env alone, because a bound task holds what it has read from its env.
+
+    :param task: an instance, which is copied, or a class.
+    :raises TypeError: if it is neither.
+    """
+    if isinstance(task, type) and issubclass(task, TextTask):
+        return task()
+    if not isinstance(task, TextTask):
+        raise TypeError(f"task must be a TextTask, got {type(task).__name__}")
+    return copy.deepcopy(task)
 
 
 class GenericTask(TextTask):
