@@ -105,7 +105,8 @@ class ActionPhrases:
             texts = {generic_phrase(self.space, action): action for action in self._actions}
         fixed = self._pair(texts)
         check_size(self.space, len(fixed), limit)
-        check_phrases(tuple(fixed))  # also that there is one: only a state may have none
+        if not fixed:  # only a state may have none
+            raise ValueError("a prompt needs at least one legal action phrase")
         for phrase, action in fixed.items():
             if not is_action(self.space, action):
                 raise ValueError(
@@ -117,15 +118,13 @@ class ActionPhrases:
     def _pair(self, texts: Any) -> dict[str, Any]:
         """Each phrase with the env action it stands for."""
         if isinstance(texts, Mapping):
-            if texts:
-                check_phrases(tuple(texts))
+            check_phrases(tuple(texts))
             return dict(texts)
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise TypeError(
                 f"action_texts must be a sequence of phrases or a mapping from phrase to env action, got {texts!r}"
             )
-        if texts:
-            check_phrases(texts)
+        check_phrases(texts)
         if isinstance(self.space, spaces.Text):
             return {phrase: phrase for phrase in texts}
         if self._actions is None or len(texts) != len(self._actions):

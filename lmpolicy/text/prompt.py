@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from lmpolicy.text.spaces import utf8
+from dataclasses import InitVar, dataclass
 
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
@@ -24,14 +22,16 @@ class Prompt:
     :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``. Empty where the answer
         is free text and the env's actions have no phrases.
     :param cue: where the model has no chat template: what the prompt ends with, and answers begin after.
+    :param checked: whether :func:`check_phrases` has checked the phrases already, so that each step checks them once.
     :raises ValueError: if messages or phrases break these rules; the message names the offender.
     """
 
     messages: tuple[tuple[str, str], ...]
     actions: tuple[str, ...]
     cue: str = CUE
+    checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
         turns = self.messages[1:] if self.messages and self.messages[0][0] == "system" else self.messages
         roles = [role for role, _ in turns]
         if roles != [ROLES[1 + i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
@@ -39,7 +39,7 @@ class Prompt:
                 "messages must be an optional system message, then user and assistant in turn, ending with the user; "
                 f"got roles {[role for role, _ in self.messages]}"
             )
-        if self.actions:
+        if not checked:
             check_phrases(self.actions)
 
     def to_json(self) -> str:
@@ -91,18 +91,20 @@ def check_phrases(phrases: Sequence[str]) -> None:
     """Refuse phrases that could not be told apart or not be scored.
 
     :param phrases: the legal phrases of a step.
-    :raises ValueError: if there are none, or one is empty, padded with white space, no string, not expressible in
-        UTF-8 or named twice.
+    :raises ValueError: if a phrase is no string, is empty, has white space at its ends, holds a lone surrogate or is
+        named twice.
     """
-    if not phrases:
-        raise ValueError("a prompt needs at least one legal action phrase")
     for phrase in phrases:
         if not isinstance(phrase, str) or not phrase or phrase != phrase.strip():
             raise ValueError(
                 f"an action phrase must be a non-empty string without white space at its ends, got {phrase!r}"
             )
-        if utf8(phrase).decode() != phrase:
-            raise ValueError(f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}")
+        try:
+            phrase.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}"
+            ) from None
     if len(set(phrases)) != len(phrases):
         twice = sorted({phrase for phrase in phrases if list(phrases).count(phrase) > 1})
         raise ValueError(f"action phrases must be distinct, named twice: {', '.join(map(repr, twice))}")

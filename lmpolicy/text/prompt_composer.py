@@ -52,7 +52,7 @@ class PromptComposer:
 
         :param history: past observations and answers, the oldest first.
         :param text: the observation in words. Like the history, it holds no lone surrogates any more.
-        :param phrases: the phrases that are legal now.
+        :param phrases: the phrases that are legal now, checked by :class:`ActionPhrases`.
         :raises ValueError: if the system prompt and the phrases alone do not fit; the message says what would.
         """
         turns = tuple(history)
@@ -95,7 +95,7 @@ class PromptComposer:
         messages = [("system", self.system)] if self.system else []
         for past, answer in turns:
             messages += [("user", past), ("assistant", answer)]
-        prompt = Prompt((*messages, ("user", text)), phrases, self.cue)
+        prompt = Prompt((*messages, ("user", text)), phrases, self.cue, checked=True)
         written = prompt.to_json()
         return prompt, written, len(written.encode())
 
