@@ -1,4 +1,4 @@
-"""TextObservationWrapper: any Gymnasium environment as text in, text out. Knows no model and imports no torch."""
+"""Turn any Gymnasium env into text, without model or torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MODES = ("score", "generate")
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
-    """Turn an environment into text: observations become prompts, actions become phrases or free text.
+    """Turn any env into text.
+
+    Observations become prompts. Actions become phrases or free text.
 
     Example:
         >>> import gymnasium as gym
@@ -38,13 +40,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         >>> info["action_text"]
         'stick'
 
-    ``info`` gains ``action_text`` (the phrase taken, after a step) and ``prompt_truncated`` (how many prompts of this
-    env had to be shortened so far).
+    Two keys are added to ``info``: ``action_text``, the phrase that was taken (after a step), and
+    ``prompt_truncated``, the number of prompts of this env that had to be shortened so far.
 
-    With ``action_mode="generate"``, the answer is free text. An action is then the row of its token ids (or, for
-    people, the text itself), and is read by :meth:`TextTask.extract_action`, by default
-    :func:`lmpolicy.text.parsing.extract_action`. ``info`` then gains ``answer`` (the text), ``parse_error`` and
-    ``action_clipped`` (whether it named no legal action, or a number out of bounds); the history holds answers.
+    With ``action_mode="generate"``, the policy answers in free text. An action is then the row of the answer's token
+    ids. People may give the text itself. :meth:`TextTask.extract_action` reads the answer. Three more keys are added to
+    ``info`` after a step: ``answer``, the text; ``parse_error``, whether the text named no legal action; and
+    ``action_clipped``, whether a number in it was out of bounds. The history repeats the answers.
 
     Example:
         >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -53,32 +55,33 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         >>> info["action_text"], info["parse_error"]
         ('hit', False)
 
-    :param env: the env to wrap. Its actions: Discrete, MultiDiscrete, MultiBinary, Box with ``action_bins``; or any
-        space for which the task maps phrases to actions. With ``action_mode="generate"`` also Box without bins and
-        Text; all but Discrete are then answered with numbers or text, unless the task has phrases for them.
-    :param task: how the env reads as text. ``None``: the bundled task for the env's id, else :class:`GenericTask`.
-        The instance is copied, so several envs may be given the same one.
-    :param history: how many past turns (observation and phrase) the prompt repeats before the current observation.
+    :param env: the env to wrap. Its actions may be Discrete, MultiDiscrete, MultiBinary, Box with ``action_bins``, or
+        of any space if the task maps phrases to actions. With ``action_mode="generate"`` also Box without bins and
+        Text; the policy then answers with numbers or text, unless the actions are Discrete or the task has phrases.
+    :param task: puts the env into words. ``None``: the bundled task for the env's id, or :class:`GenericTask` if there
+        is none. The instance is copied, so several envs may be given the same one.
+    :param history: how many past turns (observation and answer) the prompt repeats before the current observation.
     :param max_prompt_bytes: length of an observation row. What does not fit is left out: the oldest turns first, then
-        the end of the observation, with a visible mark; never the system prompt or a phrase.
+        the end of the observation, with a visible mark. The system prompt and the phrases are never cut.
     :param action_bins: for Box actions: number of values per dimension, one int or one per dimension.
-    :param max_actions: largest number of phrases in a prompt. Default: the task's ``max_actions``, else 64 for
-        products of several dimensions and no limit for Discrete.
-    :param n_actions: width of the action space, at least the number of phrases: puts envs with different numbers of
-        phrases side by side, see :func:`lmpolicy.make_multi_env`. The policy gives the surplus indices probability 0;
-        ``action_space.sample()``, and with it the env checkers of Gymnasium and SB3, may draw one, which
-        :meth:`step` refuses. Default: the number of phrases.
-    :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: that of the env (where
+    :param max_actions: largest number of phrases in a prompt. Default: the task's ``max_actions``; where that is
+        ``None``, too, 64 for spaces of several dimensions and no limit for Discrete.
+    :param n_actions: width of the action space, at least the number of phrases. It puts envs with different numbers of
+        phrases side by side, see :func:`lmpolicy.make_multi_env`. The policy gives the surplus indices probability 0.
+        ``action_space.sample()`` may draw a surplus index, and so may the env checkers of Gymnasium and SB3;
+        :meth:`step` refuses it. Default: the number of phrases.
+    :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: the env's render mode (where
         ``"ansi"`` means the prompt, too).
-    :param action_mode: ``"score"``: the policy chooses among phrases; ``"generate"``: it writes. The parameters below
-        are for the latter.
-    :param tokenizer: of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the bundled LM's.
+    :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
+        below are for ``"generate"``.
+    :param tokenizer: the tokenizer of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the
+        bundled LM's.
     :param max_new_tokens: longest answer in tokens.
-    :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score, so
-        that every answer can be read; what stands before is free.
+    :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
+        every answer can be read, and the policy is free in what it writes before.
     :param on_parse_error: what the env is given for an answer that names no legal action. ``"penalize"``:
-        ``fallback_action``, and ``parse_error_reward`` is added to its reward; ``"random"``: a random legal action;
-        ``"raise"``: nothing, :class:`~lmpolicy.text.parsing.ParseError` is raised.
+        ``fallback_action``, and ``parse_error_reward`` is added to the env's reward. ``"random"``: a random legal
+        action. ``"raise"``: nothing, and :class:`~lmpolicy.text.parsing.ParseError` is raised.
     :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
     :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
         phrases the action nearest to 0.
@@ -141,7 +144,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     @property
     def prompt(self) -> Prompt:
-        """What the agent reads now.
+        """Return what the agent reads now.
 
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
@@ -155,16 +158,22 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         return self._own_render_mode or self.env.render_mode
 
     def render(self) -> Any:
-        """What the agent reads, if the render mode is ``"ansi"``; else what the env renders."""
+        """Render the prompt or the env.
+
+        The render mode ``"ansi"`` means the prompt.
+
+        :raises gymnasium.error.ResetNeeded: before the first reset, with ``"ansi"``.
+        """
         return str(self.prompt) if self.render_mode == "ansi" else super().render()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode; the history is empty again.
+        """Start an episode with an empty history.
 
-        :param seed: as in Gymnasium.
+        :param seed: as in Gymnasium. It also seeds the random actions of ``on_parse_error="random"``.
         :param options: as in Gymnasium.
+        :return: uint8 row ``(max_prompt_bytes,)`` and ``info``.
         """
         observation, info = self.env.reset(seed=seed, options=options)
         self._history.clear()
@@ -176,29 +185,31 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     def step(
         self, action: int | np.integer | NDArray[Any] | str
     ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Take an action, given as its index among the legal phrases or as the phrase itself.
+        """Take an action.
 
-        With ``action_mode="generate"``, the action is a row of token ids or a text.
-
-        :param action: index, NumPy integer (also a 0-d array, as ``model.predict`` returns), or phrase.
+        :param action: index of a legal phrase (int, NumPy integer, or 0-d array, as ``model.predict`` returns), or the
+            phrase itself. With ``action_mode="generate"``: a row of token ids, or a text.
+        :return: as in Gymnasium; the observation is a uint8 row ``(max_prompt_bytes,)``.
         :raises TypeError: if the action is none of these.
         :raises ValueError: if the action is not legal now; the message lists what is.
         """
         answer = self.read_answer(action)
-        # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
+        # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
         if self._history.maxlen:
             self._history.append((self._past_text, replace_surrogates(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
         info = {**info, "prompt_truncated": self._composer.shortened, **answer.info}
-        # An int reward would turn SubprocVecEnv's reward array into int64, which reward shaping cannot write into.
+        # SubprocVecEnv makes an int64 array of int rewards, and reward shaping cannot write fractions into that.
         reward = float(reward)
         if answer.parse_error:
             reward += answer.penalty
         return row, reward, bool(terminated), bool(truncated), info
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
-        """Say what the env would be given for an action now; the env stays where it is.
+        """Find what the env would be given for an action now.
+
+        The env stays where it is.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -214,9 +225,10 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         return self._reader.read(action, self._legal, self._random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
-        """Make the row of any observation, to ask a model what it would do there.
+        """Make the row of any observation.
 
-        The env stays where it is. The prompt repeats the history of the running episode.
+        Use it to ask a model what it would do there. The env stays where it is. The prompt repeats the history of the
+        running episode.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"))
@@ -258,7 +270,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
 
 def _check_arguments(env: Any, action_mode: Any, history: Any, render_mode: Any) -> None:
-    """Refuse what the wrapper itself uses, before anything is built from it."""
+    """Check the arguments that the wrapper itself uses."""
     _check_env(env)
     if action_mode not in MODES:
         raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')

@@ -1,4 +1,4 @@
-"""Read what a policy answers as an action of the env: the number of a phrase, or a text of its own."""
+"""Read the policy's answers as actions of the env."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lmpolicy.text.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class ReadAnswer:
-    """Hold an answer and the action that the env is given for it."""
+    """Hold an answer, and the env action that it stands for."""
 
     text: str
     """The whole answer. Where the policy chose a phrase, that phrase."""
@@ -45,7 +45,7 @@ class ActionReader(ABC):
     """Read the actions of a policy for one env."""
 
     action_space: spaces.Space
-    """Where the policy's actions come from."""
+    """The space of the policy's actions."""
     instruction: str = ""
     """How to answer, for the system prompt."""
     cue: str = CUE
@@ -73,7 +73,10 @@ class PhraseReader(ActionReader):
         self.action_space = spaces.Discrete(width)
 
     def read(self, given: Any, legal: Mapping[str, Any], random: np.random.Generator) -> ReadAnswer:
-        """Find the env action for an index (int, NumPy integer or 0-d array) or a phrase."""
+        """Find the env action for an index or a phrase.
+
+        An index is an int, a NumPy integer or a 0-d array.
+        """
         phrase = self._phrase(given, legal)
         return ReadAnswer(phrase, legal[phrase], phrase, {"action_text": phrase})
 
@@ -83,7 +86,7 @@ class PhraseReader(ActionReader):
             if given in legal:
                 return str(given)
             raise ValueError(f"{given!r} is not a legal action now; {_legal_listing(legal)}")
-        # Lists are kept from NumPy, which has an error of its own for ragged ones.
+        # NumPy never sees a list, because it has an error of its own for lists of lists of different lengths.
         array = np.asarray(None if isinstance(given, list | tuple) else given)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise TypeError(
@@ -100,15 +103,16 @@ def _legal_listing(legal: Mapping[str, Any]) -> str:
 
 
 class AnswerReader(ActionReader):
-    """Read answers in free text, given as rows of token ids or as text.
+    """Read answers in free text.
+
+    An answer is given as a row of token ids, or as the text itself.
 
     :param task: a bound task; its ``extract_action`` reads the answers.
     :param phrases: the phrases of the env's actions; ``None`` where answers are numbers or texts instead.
     :param rule: what happens at a parse error; made for the env's own action space.
     :param tokenizer: of the model that answers, see :func:`lmpolicy.text.tokenizer.load_tokenizer`.
     :param max_new_tokens: longest answer in tokens.
-    :param n_phrases: largest number of phrases, where each answer ends with a phrase that is chosen by its score;
-        else 0.
+    :param n_phrases: largest number of phrases, where a phrase is chosen by its score after each answer; else 0.
     :raises ValueError: if the rule has no action that is legal in every state.
     """
 

@@ -1,4 +1,4 @@
-"""List the actions of an env's action space, and check single actions."""
+"""List and check the actions of an env's action space."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_size(space: spaces.Space, size: int, limit: int | None) -> None:
 
 
 def is_action(space: spaces.Space, action: Any) -> bool:
-    """Check whether the env can take an action, as far as its action space tells.
+    """Check whether the env can take an action.
 
     Only Box, Discrete, MultiDiscrete and MultiBinary are asked. Envs often declare other spaces too narrowly.
 

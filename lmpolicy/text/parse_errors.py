@@ -1,4 +1,4 @@
-"""Decide what the env is given for an answer that names no legal action."""
+"""Choose an env action where an answer names none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class ParseErrorRule:
         self.penalty = float(reward) if rule == "penalize" else 0.0
 
     def check(self, legal: Mapping[str, Any]) -> None:
-        """Check that the fallback is legal, before the first parse error needs it.
+        """Check that the fallback is legal.
+
+        The wrapper checks at construction, before the first parse error needs the fallback.
 
         :param legal: the phrases that are legal in every state, each with its env action; empty where there are none.
         :raises ValueError: if the fallback is not legal, or there is none.

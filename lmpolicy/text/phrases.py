@@ -1,4 +1,4 @@
-"""Which phrase stands for which action of an environment: fixed phrases, phrases per state, generic ones."""
+"""Pair the action phrases of an env with its actions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from lmpolicy.text.task import TextTask
 
 
 class ActionPhrases:
-    """The action phrases of one env and the env actions they stand for.
+    """Pair the action phrases of one env with its actions.
 
-    :param task: its ``action_texts`` are the phrases; a bound task.
+    :param task: a bound task; its ``action_texts`` are the phrases. ``None`` there means generic phrases.
     :param space: the env's own action space.
-    :param bins: see :func:`enumerate_actions`.
-    :param max_actions: largest number of phrases in a prompt. ``None``: the task's; else :data:`MAX_ACTIONS` for
-        products of several dimensions, and no limit for Discrete.
+    :param bins: see :func:`~lmpolicy.text.env_actions.enumerate_actions`.
+    :param max_actions: largest number of phrases in a prompt. ``None``: the task's ``max_actions``; where that is
+        ``None``, too, 64 for spaces of several dimensions and no limit for Discrete.
     :raises TypeError: if the actions cannot be listed.
-    :raises ValueError: if they are too many, or do not match the phrases.
+    :raises ValueError: if there are too many actions, or they do not match the phrases.
     """
+
+    fixed: dict[str, Any] | None
+    """The phrases with their env actions, if they are the same in every state; else ``None``."""
+    width: int
+    """Largest number of phrases in a prompt."""
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class ActionPhrases:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         self._actions = self._listed(bins, limit)
-        self.fixed: dict[str, Any] | None = None
+        self.fixed = None
         if callable(task.action_texts):
             self.width = self._width(limit)
         else:
@@ -46,11 +51,13 @@ class ActionPhrases:
             self.width = len(self.fixed)
 
     def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        """The legal phrases of a state, each with its env action; index i of the action space is the i-th of them.
+        """List the legal phrases of a state.
+
+        Each comes with its env action. The order counts: index i of the wrapper's action space means the i-th phrase.
 
         :param observation: the env's own observation.
         :param info: the env's own info.
-        :raises ValueError: if there are more than ``width``.
+        :raises ValueError: if there are more than :attr:`width` phrases; the message says what to set.
         """
         if self.fixed is not None:
             return self.fixed
@@ -64,7 +71,7 @@ class ActionPhrases:
         return legal
 
     def _listed(self, bins: int | Sequence[int] | None, limit: int | None) -> Sequence[Any] | None:
-        """The env's own actions, or None where phrases need not follow their order."""
+        """List the env's own actions; None where the phrases do not follow their order."""
         texts = self.task.action_texts
         if isinstance(texts, Mapping):
             if bins is not None:
@@ -76,8 +83,8 @@ class ActionPhrases:
         if isinstance(self.space, spaces.Text) and texts is not None:
             return None
         if callable(texts):
-            # Width and env action set are different things here: the limit is on what a state offers. What cannot be
-            # listed must come as a mapping, which _pair sees to.
+            # The limit is not for the env's actions here, but for the phrases of one state. If the actions cannot be
+            # listed, the method must return a mapping; _pair checks that.
             try:
                 return enumerate_actions(self.space, bins)
             except (TypeError, ValueError):
@@ -87,7 +94,7 @@ class ActionPhrases:
         return enumerate_actions(self.space, bins, MAX_ACTIONS if limit is None else limit)
 
     def _width(self, limit: int | None) -> int:
-        """n of the ``Discrete(n)`` action space where phrases change from state to state."""
+        """Find the largest number of phrases where they differ from state to state."""
         if limit is not None:
             return limit
         if self._actions is None:
@@ -98,7 +105,7 @@ class ActionPhrases:
         return len(self._actions)
 
     def _fixed(self, limit: int | None) -> dict[str, Any]:
-        """The phrases of an env that offers the same in every state."""
+        """Pair phrases and actions of an env that has the same in every state."""
         texts = self.task.action_texts
         if texts is None and self._actions is not None:
             check_size(self.space, len(self._actions), limit)
@@ -116,7 +123,7 @@ class ActionPhrases:
         return fixed
 
     def _pair(self, texts: Any) -> dict[str, Any]:
-        """Each phrase with the env action it stands for."""
+        """Check phrases, and pair each with its env action."""
         if isinstance(texts, Mapping):
             check_phrases(tuple(texts))
             return dict(texts)
@@ -137,7 +144,9 @@ class ActionPhrases:
 
 
 def names_phrases(task: TextTask, space: spaces.Space, bins: int | Sequence[int] | None) -> bool:
-    """Check whether an answer in free text names a phrase, rather than numbers or a text of its own.
+    """Check whether answers in free text name phrases.
+
+    Otherwise they give numbers, or a text for a Text space.
 
     :param task: a bound task.
     :param space: the env's own action space.
@@ -147,11 +156,11 @@ def names_phrases(task: TextTask, space: spaces.Space, bins: int | Sequence[int]
 
 
 def space_width(n_actions: int | None, phrases: int) -> int:
-    """Width of the action space of an env with so many phrases.
+    """Find the width of the wrapper's action space.
 
-    :param n_actions: what was asked for; ``None``: as many as there are phrases.
+    :param n_actions: the width that the user asks for; ``None``: the number of phrases.
     :param phrases: largest number of phrases.
-    :raises ValueError: if that is fewer than there are phrases.
+    :raises ValueError: if the width is smaller than the number of phrases.
     """
     if n_actions is None:
         return phrases
@@ -164,10 +173,10 @@ def space_width(n_actions: int | None, phrases: int) -> int:
 
 
 def generic_phrase(space: spaces.Space, action: Any) -> str:
-    """A phrase for an action of which only the space is known.
+    """Write a phrase for an action that nobody has named.
 
     :param space: the env's action space.
-    :param action: one of :func:`enumerate_actions`.
+    :param action: one of the actions that :func:`~lmpolicy.text.env_actions.enumerate_actions` lists.
     """
     numbers = ", ".join(format_number(number) for number in np.ravel(action))
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"

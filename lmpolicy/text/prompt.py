@@ -1,4 +1,4 @@
-"""What the agent reads at one step: chat messages and the action phrases that are legal right now."""
+"""Hold what the agent reads at one step."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from dataclasses import InitVar, dataclass
 
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
-"""Where there is no chat template: what stands before an answer. With one, what a model may say before its action."""
+"""What stands before an answer if the model has no chat template. With a template, a model may write it itself."""
 THINKING_CUE = "Thought:"
-"""What a model without a chat template reads before it thinks."""
+"""What stands before an answer that begins with thoughts, if the model has no chat template."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Chat messages plus the legal action phrases of this step; travels as JSON inside a ``TextSpace`` row.
+    """Hold the chat messages and the legal phrases of one step.
 
-    :param messages: ``(role, content)`` pairs; a system message only in first place, then user and assistant in turn,
-        the last one from the user.
-    :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``. Empty where the answer
-        is free text and the env's actions have no phrases.
-    :param cue: where the model has no chat template: what the prompt ends with, and answers begin after.
-    :param checked: whether :func:`check_phrases` has checked the phrases already, so that each step checks them once.
-    :raises ValueError: if messages or phrases break these rules; the message names the offender.
+    A prompt travels as JSON in a row of a :class:`~lmpolicy.TextSpace`.
+
+    :param messages: ``(role, content)`` pairs. A system message may come first; then user and assistant alternate; the
+        last message is from the user.
+    :param actions: the legal phrases, all different; action index i of this step is ``actions[i]``. Empty where the
+        answer is free text and the env's actions have no phrases.
+    :param cue: what the prompt ends with if the model has no chat template; the answer begins after it.
+    :param checked: the phrases are not checked, because :func:`check_phrases` has been called on them already.
+    :raises ValueError: if messages or phrases break these rules; the message names the wrong part.
     """
 
     messages: tuple[tuple[str, str], ...]
@@ -43,7 +45,7 @@ class Prompt:
             check_phrases(self.actions)
 
     def to_json(self) -> str:
-        """The prompt as compact JSON."""
+        """Write the prompt as compact JSON."""
         messages = [{"role": role, "content": content} for role, content in self.messages]
         cue = {} if self.cue == CUE else {"cue": self.cue}
         parts = {"messages": messages, **cue, "actions": self.actions}
@@ -53,7 +55,7 @@ class Prompt:
     def from_json(cls, text: str) -> Prompt:
         """Read back what :meth:`to_json` wrote.
 
-        :param text: the decoded row.
+        :param text: the text of a row.
         :raises ValueError: if the text is no prompt.
         """
         try:
@@ -78,9 +80,12 @@ class Prompt:
 
 
 def cue_after(answer: str) -> str:
-    """What leads from an answer to the phrase that closes it: ``Action:`` on a line of its own, unless it is there.
+    """Return the cue for choosing a phrase after an answer.
 
-    :param answer: text as far as the model wrote it.
+    The cue stands between the answer and the phrase. It is ``Action:`` on a line of its own, and empty if the answer
+    ends with ``Action:`` itself.
+
+    :param answer: what the model wrote before the phrase is chosen.
     """
     if answer.rstrip().endswith(CUE):
         return ""
@@ -88,7 +93,7 @@ def cue_after(answer: str) -> str:
 
 
 def check_phrases(phrases: Sequence[str]) -> None:
-    """Refuse phrases that could not be told apart or not be scored.
+    """Refuse phrases that a policy cannot tell apart or cannot score.
 
     :param phrases: the legal phrases of a step.
     :raises ValueError: if a phrase is no string, is empty, has white space at its ends, holds a lone surrogate or is

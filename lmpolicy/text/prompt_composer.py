@@ -1,4 +1,4 @@
-"""Compose the prompt of one step, and shorten it until it fits its row."""
+"""Compose the prompts of an env."""
 
 from __future__ import annotations
 

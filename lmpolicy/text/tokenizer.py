@@ -9,9 +9,10 @@ from lmpolicy.bundled import model_path
 
 
 def load_tokenizer(tokenizer: Any) -> Any:
-    """Load a tokenizer by name or folder; a tokenizer is returned as it is.
+    """Load a tokenizer by its name or folder.
 
-    :param tokenizer: hub id, local folder, a Transformers tokenizer, or ``None`` for that of the bundled LM.
+    :param tokenizer: hub id, local folder, or ``None`` for the tokenizer of the bundled LM. A Transformers tokenizer is
+        returned as it is.
     :raises OSError: if the tokenizer cannot be loaded; the message says which one to name.
     :raises TypeError: if the argument is something else.
     """
