@@ -12,7 +12,7 @@ import numpy as np
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.forward import Tokens
 from lmpolicy.lm.trie import Trie, build_trie
-from lmpolicy.text.prompt import CUE, Prompt, closing
+from lmpolicy.text.prompt import CUE, Prompt, cue_after
 from lmpolicy.text.spaces import TokenSpace, decode_bytes
 
 Phrases = tuple[tuple[int, ...], ...]
@@ -133,7 +133,7 @@ class AnswerQueries(PromptQueries):
             return Query(np.concatenate([prompt.context, written[:-1]]), prompt.prompt_length, written)
         kept = answer[:-1] if answer and answer[-1] in self.ends else answer  # the phrase goes into the message
         text = self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        cue, phrases = self._closing_ids(closing(str(text)), actions)
+        cue, phrases = self._closing_ids(cue_after(str(text)), actions)
         context = np.concatenate([prompt.context, np.array([*kept, *cue], dtype=np.int64)])
         divisors = phrase_divisors(self.score_normalization, actions, phrases)
         return Query(context, prompt.prompt_length, written, build_trie(phrases), divisors)

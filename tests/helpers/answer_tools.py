@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.lm.actors import TextActor
-from lmpolicy.text.prompt import closing
+from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 
 LENGTH = 7
@@ -64,7 +64,7 @@ def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -
     log_probs, entropies = naive_tokens(policy, context, ids)
     if number is not None:
         kept = ids[:-1] if ids[-1] in actor.queries.ends else ids
-        text = closing(backbone.tokenizer.decode(kept, skip_special_tokens=True))
+        text = cue_after(backbone.tokenizer.decode(kept, skip_special_tokens=True))
         temperature, actor.scorer.temperature = actor.scorer.temperature, 1.0
         lead = backbone.renderer.text_ids(text) if text else []
         scores = []

@@ -19,6 +19,8 @@ from helpers.answer_tools import (
 )
 from helpers.lm_tools import MODELS, SHARED, UNSHARED, encode
 
+from lmpolicy.text.spaces import row_keys
+
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1], "same prompts": SHARED[:1] * 9}
 
 
@@ -168,7 +170,7 @@ def test_finished_rows_are_run_no_more(llama: str) -> None:
     handle = policy.backbone.lm.register_forward_pre_hook(
         lambda _, __, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    prompts = actor.queries.prompts([row.tobytes().rstrip(b"\xff") for row in encode(SHARED * 20).numpy()])
+    prompts = [query.context for query in actor.queries.prompts(row_keys(encode(SHARED * 20).numpy()))]
     answers = sampler(prompts, 30)
     handle.remove()
     steps = [size for size in sizes if size <= len(prompts)][-max(map(len, answers)) + 1 :]
@@ -198,7 +200,7 @@ def test_a_prompt_too_long_for_its_answer(llama: str) -> None:
 
 def test_closing_with_a_phrase_needs_phrases(llama: str) -> None:
     policy = writing_policy(llama, n_phrases=1)
-    with pytest.raises(ValueError, match="4 phrases for a space of up to 1"):
+    with pytest.raises(ValueError, match="4 phrases for an action space of 1"):
         policy(encode(SHARED[:1]))
 
 

@@ -62,8 +62,8 @@ def test_scores_values_and_gradients_do_not_depend_on_it(
     monkeypatch.setattr(grouping, "OVERHEAD", 1)
     policy = make_policy(llama, value_gradient=value_gradient)
     batch = [row for pair in itertools.zip_longest(SHARED, UNSHARED) for row in pair if row is not None]
-    readings = policy.actor.queries.prompts([row_bytes(row.numpy()) for row in encode(batch)])
-    assert len(group_by_prefix([reading.tokens for reading in readings])) > 1
+    queries = policy.actor.queries.prompts([row_bytes(row.numpy()) for row in encode(batch)])
+    assert len(group_by_prefix([query.context for query in queries])) > 1
     assert_same(policy, batch)
 
 
