@@ -25,7 +25,7 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 padding. Beyond, attention over all the prompts, most of it masked, takes longer than a call for the prefix and a padded
 batch; less so the wider the model. The break-even was measured at about 450 for a hidden size of 128, 1000 for 896."""
 
-REMEMBERED = 16
+MAX_PREFIXES = 16
 """Prefixes kept within a rollout, one for each env with rules of its own."""
 
 Tokens = NDArray[np.int64]
@@ -126,7 +126,7 @@ class PackedForward:
             for other in self._prefixes
             if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
         ]
-        self._prefixes = [prefix, *others][:REMEMBERED]
+        self._prefixes = [prefix, *others][:MAX_PREFIXES]
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
         out = call(

@@ -83,13 +83,13 @@ class Packed:
         """
         shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
         positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
-        rows, columns = (th.arange(*ends, device=self.index.device) for ends in ((len(lengths),), (shared, longest)))
+        columns = th.arange(shared, longest, device=self.index.device)
         return replace(
             self,
             shared=shared,
             index=positions[:, shared:longest],
             mask=columns < sizes[:, None],
-            last=positions[rows, sizes - 1],
+            last=positions.gather(1, sizes[:, None] - 1)[:, 0],
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmpolicy.lm import grouping
-from lmpolicy.lm.forward import REMEMBERED, PackedForward
+from lmpolicy.lm.forward import MAX_PREFIXES, PackedForward
 from lmpolicy.lm.grouping import common_prefix, group_by_prefix
 from lmpolicy.text.spaces import row_bytes
 
@@ -92,9 +92,9 @@ def test_remembered_prefixes_are_bounded_and_follow_each_other(llama: str) -> No
         forward = policy.actor.scorer.forward
         assert isinstance(forward, PackedForward)
         forward.forget()
-        for number in range(REMEMBERED + 5):
+        for number in range(MAX_PREFIXES + 5):
             forward._run_prefix(tokens(number + 1, 2, 3))
-        assert len(forward._prefixes) == REMEMBERED
-        latest = REMEMBERED + 5
+        assert len(forward._prefixes) == MAX_PREFIXES
+        latest = MAX_PREFIXES + 5
         forward._run_prefix(tokens(latest, 2, 3, 4))  # goes on where the one before ended
         assert [len(prefix.tokens) for prefix in forward._prefixes if prefix.tokens[0] == latest] == [4]

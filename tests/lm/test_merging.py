@@ -77,7 +77,7 @@ def test_other_adapters_run_as_they_are(llama: str, lora: dict[str, Any]) -> Non
 def test_half_precision_and_large_models_run_as_they_are(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MergedAdapters(adapted(llama).bfloat16()).layers == []
     assert MergedAdapters(writing_policy(llama, dtype="bfloat16").backbone.lm).layers == []
-    monkeypatch.setattr(merging, "LARGEST", 1000)
+    monkeypatch.setattr(merging, "MAX_MERGED_WEIGHTS", 1000)
     assert MergedAdapters(adapted(llama)).layers == []
 
 
