@@ -8,7 +8,7 @@ import pytest
 import torch as th
 from helpers.lm_tools import encode, gradients, make_policy, prompt, scores_of
 
-from lmpolicy.lm.value_head import EPSILON, LARGEST, ValueHead
+from lmpolicy.lm.value_head import EPSILON, FEATURE_BOUND, ValueHead
 
 
 def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
@@ -36,7 +36,7 @@ def naive_value(head: ValueHead, tokens: th.Tensor) -> th.Tensor:
         contents = [head.contents.weight[rows] @ token + head.contents.bias[rows] for token in tokens]
         features += sum(share * content for share, content in zip(shares, contents, strict=True)) / sum(shares)
     standardised = (th.stack(features) - head.mean) / (head.variance.sqrt() + EPSILON)
-    return head.mlp(standardised.clamp(-LARGEST, LARGEST))[0]
+    return head.mlp(standardised.clamp(-FEATURE_BOUND, FEATURE_BOUND))[0]
 
 
 @pytest.mark.parametrize("heads", [1, 4])
