@@ -90,6 +90,32 @@ def test_forms_of_envs() -> None:
     assert [len(one.messages) for one in last] == [2, 2, 2, 6]
 
 
+def test_wrapper_arguments_of_named_settings_are_kept() -> None:
+    cart, lake = (replace(hyperparameters(env_id), n_envs=1) for env_id in ("CartPole-v1", "FrozenLake-v1"))
+    venv = make_multi_env([replace(cart, wrapper_kwargs={"history": 2}), lake])
+    *_, (rows, *_) = play(venv, 3)
+    assert [len(one.messages) for one in prompts(rows, venv.observation_space)] == [6, 2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "expected"),
+    [
+        ({"max_prompt_bytes": 4096}, {}, (4096, 4)),
+        ({"max_prompt_bytes": 1024}, {}, (2048, 4)),  # the other env has the wrapper's default
+        ({"max_prompt_bytes": 4096}, {"max_prompt_bytes": 1500}, (1500, 4)),
+        ({"n_actions": 6}, {}, (2048, 6)),
+        ({"n_actions": 6}, {"n_actions": 9}, (2048, 9)),
+    ],
+)
+def test_largest_spaces_that_named_settings_ask_for_are_those_of_all(
+    asked: dict[str, int], given: dict[str, int], expected: tuple[int, int]
+) -> None:
+    cart = replace(hyperparameters("CartPole-v1"), n_envs=1, wrapper_kwargs=asked)
+    venv = make_multi_env([cart, EnvCopies("FrozenLake-v1")], **given)
+    assert venv.get_attr("observation_space") == [TextSpace(expected[0])] * 2
+    assert venv.get_attr("action_space") == [spaces.Discrete(expected[1])] * 2
+
+
 def test_seeds_differ_between_copies_and_are_reproducible() -> None:
     first, again, other = (list(play(make_multi_env(MIXED, seed=seed), 5)) for seed in (3, 3, 4))
     assert all(np.array_equal(one[0], two[0]) for one, two in zip(first, again, strict=True))
