@@ -37,7 +37,7 @@ def test_describe_imports_neither_torch_nor_transformers():
         "text.spelling",
         "text.space_parts",
         "wrapper",
-        "training.named_settings",
+        "training.hyperparameters",
         "training.multi_env",
     ],
 )

@@ -210,7 +210,9 @@ def ten_times(env: gym.Env) -> gym.Env:
 
 
 def test_returns_of_episodes_are_the_envs_own(tmp_path: Path) -> None:
-    venv = make_multi_env([replace(CORRIDOR, help=ten_times), EnvCopies("CartPole-v1")], seed=0, monitor_dir=tmp_path)
+    venv = make_multi_env(
+        [replace(CORRIDOR, training_wrapper=ten_times), EnvCopies("CartPole-v1")], seed=0, monitor_dir=tmp_path
+    )
     assert isinstance(venv, PerEnvRewardNormalization)
     returns: dict[str, list[float]] = {"Corridor": [], "CartPole-v1": []}
     seen = set()
@@ -250,7 +252,7 @@ def test_one_env_is_scaled_as_vec_normalize_does() -> None:
 
 
 def test_each_env_is_scaled_by_its_own_returns_and_statistics_are_kept(tmp_path: Path) -> None:
-    pair = [CORRIDOR, replace(CORRIDOR, help=ten_times, name="rich")]
+    pair = [CORRIDOR, replace(CORRIDOR, training_wrapper=ten_times, name="rich")]
     venv = make_multi_env(pair, seed=0)
     assert isinstance(venv, PerEnvRewardNormalization)
     assert len(list(play(venv, 300))) == 300

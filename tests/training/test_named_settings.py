@@ -122,7 +122,10 @@ def test_each_call_gives_arguments_of_its_own() -> None:
 
 def test_training_env_is_scaled_and_helped_and_the_evaluation_env_is_not() -> None:
     settings = replace(
-        hyperparameters("CartPole-v1"), help=lambda env: PotentialShaping(env, lambda _: 1.0), n_envs=3, gamma=0.9
+        hyperparameters("CartPole-v1"),
+        training_wrapper=lambda env: PotentialShaping(env, lambda _: 1.0),
+        n_envs=3,
+        gamma=0.9,
     )
     training, evaluation = settings.make_env(seed=0), settings.make_env(seed=0, n_envs=2, training=False)
     assert isinstance(training, VecNormalize)
