@@ -39,6 +39,7 @@ def test_describe_imports_neither_torch_nor_transformers():
         "wrapper",
         "training.hyperparameters",
         "training.multi_env",
+        "training.shaping",
     ],
 )
 def test_examples_in_docstrings(module: str) -> None:

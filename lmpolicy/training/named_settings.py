@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import gymnasium as gym
-
 from lmpolicy.bundled import WORLDS
 from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, is_world
 from lmpolicy.training.hyperparameters import Hyperparameters
-from lmpolicy.training.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
+from lmpolicy.training.shaping import AcrobotEnergy, MountainCarEnergy, PotentialShaper
 
 
 def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
@@ -29,14 +27,6 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
         asked = {"challenge": None if "game" in env_kwargs else "coin_collector", **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
     return replace(settings, env_kwargs={**settings.env_kwargs, **env_kwargs})
-
-
-def _shaped_mountain_car(env: gym.Env) -> gym.Env:
-    return PotentialShaping(env, mountain_car_energy, gamma=0.99)
-
-
-def _shaped_acrobot(env: gym.Env) -> gym.Env:
-    return PotentialShaping(env, acrobot_energy, gamma=0.99)
 
 
 TIME_LIMIT = {"max_episode_steps": 200}
@@ -141,7 +131,7 @@ SETTINGS = (
     Hyperparameters(
         "Acrobot-v1",
         total_timesteps=20_000,
-        training_wrapper=_shaped_acrobot,
+        training_wrapper=PotentialShaper(AcrobotEnergy(), gamma=0.99),
         task=Acrobot(coarse=True),
         n_envs=16,
         n_steps=32,
@@ -153,7 +143,7 @@ SETTINGS = (
     Hyperparameters(
         "MountainCar-v0",
         total_timesteps=70_000,
-        training_wrapper=_shaped_mountain_car,
+        training_wrapper=PotentialShaper(MountainCarEnergy(), gamma=0.99),
         n_envs=16,
         n_steps=256,
         batch_size=1024,
