@@ -5,32 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
+
 from lmpolicy.bundled import WORLDS
-from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, is_world
+from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, package_of
 from lmpolicy.training.hyperparameters import Hyperparameters
-from lmpolicy.training.shaping import AcrobotEnergy, MountainCarEnergy, PotentialShaper
+from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarEnergy, PotentialShaper
 
 
 def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
-    """The named settings of an env; see :class:`Hyperparameters`.
+    """Look up the named settings of an env; see :class:`Hyperparameters`.
 
     :param env_id: Gymnasium id. An env without settings of its own gets general ones, to start from.
-    :param env_kwargs: arguments of ``gymnasium.make``, e.g. ``is_slippery=False``.
+    :param env_kwargs: arguments of ``gymnasium.make``, e.g. ``is_slippery=False``. Where an env has several settings,
+        these arguments choose among them. An argument that is not given counts with the default that the env is
+        registered with.
     """
-    known = [settings for settings in SETTINGS if settings.env_id == env_id]
-    if not known and is_world(env_id):
-        return Hyperparameters(env_id, env_kwargs=env_kwargs, **WORLD)
+    known = [settings for settings in NAMED_SETTINGS if settings.env_id == env_id]
     if not known:
-        return Hyperparameters(env_id, env_kwargs=env_kwargs, score_normalization="token")
-    asked = env_kwargs
-    if env_id == TEXT_WORLD:  # by default, it makes coin collector; a game of one's own is of no known challenge
-        asked = {"challenge": None if "game" in env_kwargs else "coin_collector", **env_kwargs}
+        general = GRID_DEFAULTS if package_of(env_id) == "minigrid" else {"score_normalization": "token"}
+        return Hyperparameters(env_id, env_kwargs=env_kwargs, **general)
+    asked = {**gym.spec(env_id).kwargs, **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
     return replace(settings, env_kwargs={**settings.env_kwargs, **env_kwargs})
 
 
 TIME_LIMIT = {"max_episode_steps": 200}
-WORLD: dict[str, Any] = {
+GRID_DEFAULTS: dict[str, Any] = {
     "model": WORLDS,
     "total_timesteps": 40_000,
     "n_envs": 16,
@@ -41,8 +42,8 @@ WORLD: dict[str, Any] = {
     "ent_coef": (0.01, 0.0),
     "normalize_advantage": False,
 }
-"""Of every grid: the LM that has read of them, and rewards that are rare at first."""
-TEXT: dict[str, Any] = {
+"""For every grid of MiniGrid and BabyAI. ``lmpolicy/worlds`` has read about them. Their rewards are rare at first."""
+TEXT_WORLD_DEFAULTS: dict[str, Any] = {
     "model": WORLDS,
     "wrapper_kwargs": {"max_prompt_bytes": 8192},
     "total_timesteps": 8_000,
@@ -55,11 +56,13 @@ TEXT: dict[str, Any] = {
     "task": TextWorld(list_commands=False),
     "score_normalization": "token",  # by "sum", long or rare commands may be so unlikely that they are never tried
 }
-"""Of every challenge of TextWorld: prompts are long, and there is much to learn from few of them."""
-AS_TEXT = {"render_mode": "ansi"}
-"""Stable-Baselines3 would ask for pictures."""
+"""For every challenge of TextWorld: prompts are long, and there is much to learn from few of them."""
+RENDERED_AS_TEXT = {"render_mode": "ansi"}
+"""Without it, Stable-Baselines3 asks the env for pictures, which it does not have."""
+MADE_GAMES = {**RENDERED_AS_TEXT, "game": None}
+"""For games of a challenge; a game of one's own is of no known challenge."""
 
-SETTINGS = (
+NAMED_SETTINGS = (
     Hyperparameters(
         "CartPole-v1",
         total_timesteps=20_000,
@@ -153,25 +156,30 @@ SETTINGS = (
     Hyperparameters(
         TEXT_WORLD,
         **{
-            **TEXT,
+            **TEXT_WORLD_DEFAULTS,
             "gamma": 0.3,  # new rooms are rewarded at once; a long view would reward finding back after a wrong turn
             "learning_rate": (7e-4, 0.0),
             "ent_coef": (0.02, 0.0),
             "task": TextWorld(list_commands=False, tell_way_back=True),
         },
-        env_kwargs={**AS_TEXT, "challenge": "coin_collector", "reward": "discovery"},
+        env_kwargs={**MADE_GAMES, "challenge": "coin_collector", "reward": "score"},
+        training_wrapper=DiscoveryReward,
     ),
     Hyperparameters(
         TEXT_WORLD,
         **{
-            **TEXT,
+            **TEXT_WORLD_DEFAULTS,
             "total_timesteps": 10_000,
             "n_epochs": 4,
             "gamma": 0.6,  # a point is seldom more than two commands away
             "learning_rate": (1e-3, 0.0),
         },
-        env_kwargs={**AS_TEXT, "challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}},
+        env_kwargs={
+            **MADE_GAMES,
+            "challenge": "simple",
+            "challenge_settings": {"rewards": "dense", "goal": "detailed"},
+        },
     ),
-    Hyperparameters(TEXT_WORLD, **TEXT, env_kwargs=AS_TEXT),
+    Hyperparameters(TEXT_WORLD, **TEXT_WORLD_DEFAULTS, env_kwargs=RENDERED_AS_TEXT),
 )
-"""The named settings; of several for the same id, the first that contradicts no argument is taken."""
+"""All named settings. Of several for one id, :func:`hyperparameters` takes the first that contradicts no argument."""
