@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
 from lmpolicy import GenericTask, TextTask
-from lmpolicy.envs import TEXT_WORLD, is_world
+from lmpolicy.envs import TEXT_WORLD, package_of
 from lmpolicy.training.named_settings import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
@@ -62,12 +62,12 @@ class Task:
     @property
     def is_grid(self) -> bool:
         """Whether it is a grid of minigrid."""
-        return is_world(self.env_id) and self.env_id != TEXT_WORLD
+        return package_of(self.env_id) == "minigrid"
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 100}
-HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
+HOUSE = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
