@@ -224,9 +224,10 @@ def test_no_such_game(folder: Path) -> None:
 # --- env ------------------------------------------------------------------------------------------
 
 
-def test_gymnasium_finds_nothing_to_complain_of(folder: Path) -> None:
+def test_gymnasium_finds_nothing_to_complain_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = make(folder, render_mode="ansi").unwrapped
-    env.action_space.seed(0)  # on a few random texts, the interpreter of the games crashes
+    # On a few random texts, Jericho, which runs the games, crashes or answers differently the second time.
+    monkeypatch.setattr(env.action_space, "sample", lambda *_, **__: "look")
     check_env(env)
 
 
