@@ -6,8 +6,6 @@ Of TextWorld, it is recorded play in games that are in no split for training or 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,8 +127,7 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
     :param rng: source of all chance.
     """
     turns = int(rng.choice(len(TURNS), p=TURNS))
-    with _silent():
-        env.reset(seed=int(rng.integers(2**31)))
+    env.reset(seed=int(rng.integers(2**31)))
     if isinstance(env.task, MiniGrid) and rng.random() < SCATTER_SHARE:
         scatter(env.unwrapped, rng)
         turns += not turns  # what is seen from there is known after a step
@@ -200,10 +197,3 @@ def _kind(env: Any, place: tuple[int, int]) -> str | None:
 
 def _next(place: tuple[int, int], step: tuple[int, int]) -> tuple[int, int]:
     return place[0] + step[0], place[1] + step[1]
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without what minigrid prints of levels that it draws again."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        yield
