@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
 from lmpolicy import GenericTask, TextTask
-from lmpolicy.envs import TEXT_WORLD, is_world
+from lmpolicy.envs import TEXT_WORLD, package_of
 from lmpolicy.training.named_settings import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
@@ -62,12 +62,12 @@ class Task:
     @property
     def is_grid(self) -> bool:
         """Whether it is a grid of minigrid."""
-        return is_world(self.env_id) and self.env_id != TEXT_WORLD
+        return package_of(self.env_id) == "minigrid"
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 100}
-HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
+HOUSE = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
@@ -170,7 +170,7 @@ class Unit:
         """Of the LM; the env and the help are those of the other methods, too."""
         settings = lm_settings(self.task)
         settings = replace(settings, total_timesteps=self.steps or settings.total_timesteps)
-        return replace(settings, help=None) if self.method in (LM_ALONE, CLASSIC) else settings
+        return replace(settings, training_wrapper=None) if self.method in (LM_ALONE, CLASSIC) else settings
 
     @property
     def classic(self) -> Classic:
@@ -190,7 +190,7 @@ class Unit:
     @property
     def helped(self) -> bool:
         """Whether training has a help that evaluations do not have."""
-        return self.method not in UNTRAINED and self.settings.help is not None
+        return self.method not in UNTRAINED and self.settings.training_wrapper is not None
 
     @property
     def evaluation_episodes(self) -> int:
@@ -233,9 +233,10 @@ class Unit:
         if self.task.success:
             kind += ("success", sorted(self.task.test_kwargs.items()))
         if self.method not in UNTRAINED:
-            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
+            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.training_wrapper))
         if self.is_lm:
             settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
+            del settings["training_wrapper"]
             for name, plain in (("score_normalization", "sum"), ("model", None), ("wrapper_kwargs", {})):
                 if settings[name] == plain:
                     del settings[name]  # runs from before there was a choice are the same
@@ -261,7 +262,9 @@ def methods_of(task: Task) -> tuple[str, ...]:
         return (LM, RANDOM)  # there is nothing but words
     if task.is_grid:
         return (LM, CLASSIC, RANDOM, BOT) if task.env_id.startswith("BabyAI-") else (LM, CLASSIC, RANDOM)
-    return (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if lm_settings(task).help else (LM, CLASSIC, RANDOM)
+    return (
+        (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if lm_settings(task).training_wrapper else (LM, CLASSIC, RANDOM)
+    )
 
 
 def _description(words: TextTask | None) -> Any:

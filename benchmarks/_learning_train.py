@@ -128,7 +128,7 @@ def training_env(unit: Unit) -> VecEnv:
     """The envs that a unit learns on, with scaled rewards and the help where its settings have them."""
     if unit.is_lm:
         return unit.settings.make_env(unit.seed)
-    env = plain_env(unit.task, unit.classic.n_envs, unit.seed, unit.settings.help)
+    env = plain_env(unit.task, unit.classic.n_envs, unit.seed, unit.settings.training_wrapper)
     return VecNormalize(env, gamma=unit.classic.ppo["gamma"]) if unit.classic.normalize else env
 
 

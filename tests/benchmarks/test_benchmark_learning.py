@@ -158,7 +158,7 @@ def test_methods_with_help_are_only_where_there_is_one(
     import _learning_tasks as tasks
 
     plain = tasks.lm_settings
-    monkeypatch.setattr(tasks, "lm_settings", lambda task: tasks.replace(plain(task), help=None))
+    monkeypatch.setattr(tasks, "lm_settings", lambda task: tasks.replace(plain(task), training_wrapper=None))
     with pytest.raises(SystemExit):
         learning.main(["--tasks", "mountaincar", "--methods", "classic+help", "--output", str(tmp_path)])
     assert "have no help" in capsys.readouterr().err
@@ -174,7 +174,9 @@ def helped_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def settings(task: Any) -> Any:
         found = tasks.lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
-        return tasks.replace(found, help=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True)
+        return tasks.replace(
+            found, training_wrapper=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True
+        )
 
     monkeypatch.setattr(tasks, "lm_settings", settings)
     monkeypatch.setattr(train, "lm_settings", settings)
