@@ -1,13 +1,13 @@
 """One adapter for five envs at once, held against an adapter for each.
 
-    python benchmarks/many_envs.py                     # five seeds; hours
-    python benchmarks/many_envs.py --seeds 0           # a part
-    python benchmarks/many_envs.py --report-only       # the table from the runs that are there
+    python -m benchmarks.many_envs                     # five seeds; hours
+    python -m benchmarks.many_envs --seeds 0           # a part
+    python -m benchmarks.many_envs --report-only       # the table from the runs that are there
 
-Trains as examples/many_envs.py does and evaluates every env as benchmarks/learning.py does, along the way and at the
-end. Rows go to TASK_lm-five-envs_SEED.csv beside those of learning.py, whose report shows them too; runs that are
-complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after as
-many env steps in it, the one adapter for all has come. Writes many_envs.csv.
+Trains as examples/many_envs.py does and evaluates every env as benchmarks.learning does, along the way and at the
+end. Rows go to TASK_lm-five-envs_SEED.csv beside those of benchmarks.learning, whose report shows them too; runs that
+are complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after
+as many env steps in it, the one adapter for all has come. Writes many_envs.csv.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
-from _examples import load_example
-from _learning_report import require
-from _learning_statistics import Group, interquartile_mean, read_groups
-from _learning_tasks import BY_NAME, FIVE, LM, RANDOM, Unit
-from _learning_train import FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from stable_baselines3 import PPO
 
+from benchmarks.common.examples import load_example
+from benchmarks.common.paths import LEARNING
+from benchmarks.learning.report import require
+from benchmarks.learning.statistics import Group, interquartile_mean, read_groups
+from benchmarks.learning.tasks import BY_NAME, FIVE, LM, RANDOM, Unit
+from benchmarks.learning.train import FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 
-RESULTS = Path(__file__).parent / "results" / "learning"
 TASKS = {
     "CartPole-v1": "cartpole",
     "Blackjack-v1": "blackjack",
@@ -135,7 +135,7 @@ def report(folder: Path) -> None:
         print("".join(f"{row[column]:>15}" for column in COLUMNS))
     missing = [task for task in TASKS.values() if task not in {row["task"] for row in rows}]
     if missing:
-        print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks/learning.py for them first")
+        print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks.learning for them first")
 
 
 def main(argv=None):
@@ -144,7 +144,7 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, help="env steps in each env; default: those of the example")
     parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder, that of benchmarks/learning.py")
+    parser.add_argument("--output", type=Path, default=LEARNING, help="folder, that of benchmarks.learning")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     require()

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from _learning_tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, TASKS, UNTRAINED, Task
+
+from benchmarks.learning.tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, TASKS, UNTRAINED, Task
 
 SAFE = 3
 """Seeds from which on an interval is given: resampling one or two says nothing."""
@@ -109,8 +110,8 @@ class Group:
         row = self.runs[0].rows[0]
         seeds = " ".join(str(run.seed) for run in self.runs)
         if self.method == FIVE:
-            return " ".join(("python benchmarks/many_envs.py --seeds", seeds, *filter(None, [row["options"]])))
-        parts = ("python benchmarks/learning.py", "--tasks", self.task.name, "--methods", self.method, "--seeds", seeds)
+            return " ".join(("python -m benchmarks.many_envs --seeds", seeds, *filter(None, [row["options"]])))
+        parts = ("python -m benchmarks.learning", "--tasks", self.task.name, "--methods", self.method, "--seeds", seeds)
         return " ".join((*parts, *filter(None, [row["options"]])))
 
     @property

@@ -1,10 +1,10 @@
 """How fast the scoring engine is: against the two usual ways to score action phrases, and against the bare layers.
 
-    python benchmarks/scoring.py                    # everything; hours on two cores
-    python benchmarks/scoring.py --models bundled   # one model
-    python benchmarks/scoring.py --targets          # only the cells that the targets are about
-    python benchmarks/scoring.py --quick            # a few cells of the bundled LM, half a minute
-    python benchmarks/scoring.py --report           # nothing is run: figure and targets from the table that is there
+    python -m benchmarks.scoring                    # everything; hours on two cores
+    python -m benchmarks.scoring --models bundled   # one model
+    python -m benchmarks.scoring --targets          # only the cells that the targets are about
+    python -m benchmarks.scoring --quick            # a few cells of the bundled LM, half a minute
+    python -m benchmarks.scoring --report           # nothing is run: figure and targets from the table that is there
 
 Methods, each forward alone and forward with backward (default adapters: only those and the value head get gradients):
 
@@ -34,13 +34,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded; and no wa
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
-from _machine import processor
-from _scoring_checks import MICRO_BATCHES, check_methods, update_memory
-from _scoring_measure import Result, compare, timed
-from _scoring_methods import ENGINE, FLOOR, JOINT, REPEATED, ROWS_FLOOR, Method, floor, make_methods
-from _scoring_models import BUNDLED, MODELS, best_dtype, make_policy, save_model
-from _scoring_report import BACKWARD, FORWARD, print_targets, save_figure
-from _scoring_workload import Cell, Workload, cells, make_cell
+
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.scoring.checks import MICRO_BATCHES, check_methods, update_memory
+from benchmarks.scoring.measure import Result, compare, timed
+from benchmarks.scoring.methods import ENGINE, FLOOR, JOINT, REPEATED, ROWS_FLOOR, Method, floor, make_methods
+from benchmarks.scoring.models import BUNDLED, MODELS, best_dtype, make_policy, save_model
+from benchmarks.scoring.report import BACKWARD, FORWARD, print_targets, save_figure
+from benchmarks.scoring.workload import Cell, Workload, cells, make_cell
 
 MODES = {FORWARD: False, BACKWARD: True}
 CELL_FIELDS = ("actions", "phrase_tokens", "prompt_tokens", "shared", "batch", "phrases")
@@ -197,7 +199,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory-limit", type=float, default=10.0, help="GiB that a piece of a method may take")
     parser.add_argument("--cell-limit", type=float, default=120.0, help="seconds that the engine may take in a cell")
     parser.add_argument("--seed", type=int, default=0, help="of the words of the prompts")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     args.models = [BUNDLED] if args.quick else args.models
     args.repetitions = args.repetitions or (1 if args.quick else 5)

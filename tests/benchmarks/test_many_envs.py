@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers.learning_tools import BENCHMARKS, table, write_unit
+from helpers.learning_tools import table, write_unit
 
 TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 
@@ -15,9 +15,8 @@ TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 @pytest.fixture
 def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The benchmark, with few copies of envs whose episodes are short."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import many_envs
-    from _examples import load_example
+    from benchmarks import many_envs
+    from benchmarks.common.examples import load_example
 
     example = load_example("many_envs")
     short = [replace(one, n_envs=1, env_kwargs={**one.env_kwargs, "max_episode_steps": 8}) for one in example.ENVS]
@@ -62,20 +61,18 @@ def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_step
     assert "not in the table: blackjack, frozenlake, cliffwalking, acrobot" in printed
 
 
-def test_report_of_learning_names_it(many_envs: ModuleType, tmp_path: Path) -> None:
-    import learning
-
+def test_report_of_learning_names_it(learning: ModuleType, tmp_path: Path) -> None:
     write_unit(tmp_path, "acrobot", "lm-five-envs", 0, {0: -500.0, 1000: -80.0}, options="--steps 1000")
     learning.main(["--report-only", "--output", str(tmp_path)])
     report = (tmp_path / "learning.md").read_text()
     assert "| acrobot | lm (five envs at once) | 1 | -80.0 |" in report
-    assert "python benchmarks/many_envs.py --seeds 0 --steps 1000" in report
+    assert "python -m benchmarks.many_envs --seeds 0 --steps 1000" in report
 
 
-def test_all_that_is_drawn_has_a_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from _learning_figures import COLOURS
-    from _learning_statistics import read_groups
+def test_all_that_is_drawn_has_a_colour() -> None:
+    from benchmarks.common.paths import LEARNING
+    from benchmarks.learning.figures import COLOURS
+    from benchmarks.learning.statistics import read_groups
 
-    kinds = {group.kind for group in read_groups(BENCHMARKS / "results" / "learning") if group.learns}
+    kinds = {group.kind for group in read_groups(LEARNING) if group.learns}
     assert {("lm-five-envs", False), ("lm-five-envs", True), ("lm", True)} <= kinds <= set(COLOURS)

@@ -1,16 +1,16 @@
 """How well language models learn: against classic PPO on the same envs with as many env steps, and random actions.
 
-    python benchmarks/learning.py                                # everything; many hours
-    python benchmarks/learning.py --jobs 2                       # the same, two runs side by side
-    python benchmarks/learning.py --tasks cartpole --seeds 0     # a part
-    python benchmarks/learning.py --report-only                  # table and figures from the runs that are there
+    python -m benchmarks.learning                                # everything; many hours
+    python -m benchmarks.learning --jobs 2                       # the same, two runs side by side
+    python -m benchmarks.learning --tasks cartpole --seeds 0     # a part
+    python -m benchmarks.learning --report-only                  # table and figures from the runs that are there
 
 Methods:
 
 * lm: PPO with LMActorCriticPolicy, the bundled LM with LoRA, and the named settings of the env
   (``lmpolicy.hyperparameters``).
 * classic: PPO with a multilayer perceptron on the env's own observations, with the tuned settings of RL Baselines3
-  Zoo. FrozenLake, Blackjack, Taxi and CliffWalking have none there; see _learning_tasks.py for what is used. Of grids
+  Zoo. FrozenLake, Blackjack, Taxi and CliffWalking have none there; see tasks.py for what is used. Of grids
   it sees each cell of the view, direction and words of the mission as ones and zeros; of text adventures nothing.
 * random: random actions; of grids and text adventures, random legal phrases.
 * bot: on BabyAI's levels, the bot of BabyAI, which knows the whole grid.
@@ -40,12 +40,12 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-from _learning_report import report, require
-from _learning_tasks import BY_NAME, METHODS, Unit, methods_of
-from _learning_train import run
-from _learning_worlds import missing
+from benchmarks.common.paths import LEARNING
+from benchmarks.learning.report import report, require
+from benchmarks.learning.tasks import BY_NAME, METHODS, Unit, methods_of
+from benchmarks.learning.train import run
+from benchmarks.learning.worlds import missing
 
-RESULTS = Path(__file__).parent / "results" / "learning"
 INTERRUPTED = 130
 """What shells return for a program that Ctrl-C ended."""
 
@@ -117,7 +117,7 @@ def interrupted(wanted: list[Unit], argv: list[str]) -> str:
     kept = [str(unit) for unit in wanted if unit.path.exists()]
     lines = [f"\ninterrupted; {len(kept)} of {len(wanted)} runs are complete and kept in {wanted[0].folder}"]
     lines += [f"  {name}" for name in kept]
-    return "\n".join([*lines, "go on with:", f"  {shlex.join(['python', sys.argv[0], *argv])}"])
+    return "\n".join([*lines, "go on with:", f"  {shlex.join(['python', '-m', 'benchmarks.learning', *argv])}"])
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -133,7 +133,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_positive, default=1, help="runs side by side; default: 1")
     parser.add_argument("--model", help="hub id or folder of a causal language model; default: the bundled one")
     parser.add_argument("--device", default="auto", help="of the LM: auto, cpu, cuda")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=LEARNING, help="folder for what is written")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     absent = {name: missing(BY_NAME[name].env_id) for name in args.tasks or BY_NAME}

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch as th
-from _scoring_measure import peak_memory, peak_of_tensors
-from _scoring_methods import ENGINE, FLOOR, ROWS_FLOOR, make_methods
-from _scoring_models import WORDS, make_policy
-from _scoring_workload import CENTRE, make_cell, make_workload
 
+from benchmarks.scoring.measure import peak_memory, peak_of_tensors
+from benchmarks.scoring.methods import ENGINE, FLOOR, ROWS_FLOOR, make_methods
+from benchmarks.scoring.models import WORDS, make_policy
+from benchmarks.scoring.workload import CENTRE, make_cell, make_workload
 from lmpolicy import LMActorCriticPolicy, Prompt
 
 SAME = 1e-4

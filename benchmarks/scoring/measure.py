@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 
 import torch as th
-from _scoring_methods import Method
 from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.scoring.methods import Method
 
 ONCE = 8.0
 """Seconds: a call that takes longer is not repeated."""

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch as th
+from helpers.learning_tools import run, table
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 METHODS = {"engine", "prompts x actions", "repeated cache", "floor", "floor in rows"}
 MODES = {"forward", "forward+backward"}
-
-
-def run(script: str, *arguments: str, folder: Path) -> str:
-    command = [sys.executable, str(BENCHMARKS / script), "--threads", "1", "--output", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Results of the quick run, with so little memory that the methods are cut into pieces; and what it printed."""
     folder = tmp_path_factory.mktemp("scoring")
-    return folder, run("scoring.py", "--quick", "--memory-limit", "0.05", folder=folder)
+    return folder, run("scoring", "--quick", "--memory-limit", "0.05", folder=folder)
 
 
 def test_scoring_measures_every_method_in_every_cell(quick: tuple[Path, str]) -> None:
@@ -72,9 +57,8 @@ def test_scoring_reports_targets_memory_and_exactness(quick: tuple[Path, str]) -
 
 
 def test_methods_in_pieces_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import _scoring_measure as measure
-    from _scoring_methods import Method
+    import benchmarks.scoring.measure as measure
+    from benchmarks.scoring.methods import Method
 
     calls: list[str] = []
 
@@ -97,62 +81,10 @@ def test_methods_in_pieces_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(results["cut"].seconds) == 1
 
 
-def test_ratios_are_taken_within_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from _scoring_measure import Result
+def test_ratios_are_taken_within_repetitions() -> None:
+    from benchmarks.scoring.measure import Result
 
     engine, other, once = (Result(seconds, None, "") for seconds in ([1.0, 2.0, 4.0], [3.0, 8.0, 8.0], [8.0]))
     assert other.ratio(engine) == 3  # of 3, 4 and 2; the machine slowed down for both
     assert once.ratio(engine) == 4
     assert engine.ratio(once) == 0.25
-
-
-def test_rollout_memory(tmp_path: Path) -> None:
-    run("rollout_memory.py", "--models", "bundled", "--steps", "8", "--repetitions", "1", folder=tmp_path)
-    (row,) = table(tmp_path / "rollout_memory.csv")
-    assert int(row["prompts"]) == 64
-    assert 1 < int(row["distinct_prompts"]) <= 64
-    assert float(row["ratio"]) > 0
-
-
-def test_learn_profile(tmp_path: Path) -> None:
-    run("learn_profile.py", "--envs", "Blackjack-v1", "--steps", "1", folder=tmp_path)
-    shares = {row["part"]: float(row["share"]) for row in table(tmp_path / "learn_profile.csv")}
-    assert all(share > 0 for share in shares.values())
-    assert 0.99 < sum(share for part, share in shares.items() if part != "outside") < 1.01
-    inside = sum(shares[part] for part in ("LM forward", "LM head", "LM backward", "optimizer"))
-    assert abs(shares["outside"] + inside - 1) < 0.01
-
-
-def test_sampling(tmp_path: Path) -> None:
-    work = ("--work", "sampling", "update", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1")
-    run("sampling.py", *work, folder=tmp_path)
-    rows = table(tmp_path / "sampling.csv")
-    methods = {(row["work"], row["envs"], row["method"], row["compared_with"]) for row in rows}
-    ours, others = ("policy", "sampler", "first sampler"), ("generate", "one at a time")
-    both = {("sampling", "2", one, other) for one in ours for other in others}
-    assert both | {("update", "8", "evaluate_actions", "floor"), ("sampling", "1", "policy", "one at a time")} < methods
-    for row in rows:
-        assert all(0 < float(row[name]) < math.inf for name in ("median_s", "tokens_per_s", "times_faster"))
-        assert row["method"] != row["compared_with"] or float(row["times_faster"]) == 1
-
-
-def test_memory_of_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import sampling
-
-    sampling.run_memory(None, tmp_path, answers=4, tokens=8, rows=3)
-    layer, update = table(tmp_path / "sampling_memory.csv")
-    assert float(layer["peak_mib"]) < 0.5 * float(layer["all_logits_peak_mib"])
-    assert float(update["peak_mib"]) <= float(update["all_logits_peak_mib"])
-    assert "in chunks" in capsys.readouterr().out
-
-
-def test_free_text(tmp_path: Path) -> None:
-    run("free_text.py", "--tasks", "bandit", "--seeds", "0", "--steps", "64", folder=tmp_path)
-    before, after = table(tmp_path / "free_text.csv")
-    assert (before["env_steps"], after["env_steps"]) == ("0", "2048")
-    assert before["training_parse_error_rate"] == ""
-    for row in (before, after):
-        assert -1 <= float(row["mean_return"]) <= 1
-        assert 0 <= float(row["parse_error_rate"]) <= 1

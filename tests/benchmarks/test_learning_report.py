@@ -26,7 +26,7 @@ def test_summary_equals_hand_computed_numbers(learning: ModuleType, tmp_path: Pa
 
 
 def test_intervals(learning: ModuleType) -> None:
-    from _learning_statistics import interval
+    from benchmarks.learning.statistics import interval
 
     assert interval([1.0, 2.0]) is None
     assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
@@ -37,7 +37,7 @@ def test_intervals(learning: ModuleType) -> None:
 
 
 def test_steps_to_threshold(learning: ModuleType, tmp_path: Path) -> None:
-    from _learning_statistics import read_groups
+    from benchmarks.learning.statistics import read_groups
 
     write_unit(tmp_path, "cartpole", "lm", 0, {0: 20, 1000: 475, 2000: 400})  # the first counts, whatever follows
     write_unit(tmp_path, "cartpole", "lm", 1, {0: 20, 1000: 474.9, 2000: 480})
@@ -80,7 +80,7 @@ def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -
 
 
 def test_the_bot_is_in_the_table_and_learns_nothing(learning: ModuleType, tmp_path: Path) -> None:
-    from _learning_train import run
+    from benchmarks.learning.train import run
 
     run(unit("babyai-redball", "bot", tmp_path, episodes=2))
     learning.main(["--report-only", "--output", str(tmp_path)])

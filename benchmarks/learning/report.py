@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from _learning_figures import save_figures
-from _learning_statistics import SUMMARY, Group, by_task, read_groups, summarize
+from benchmarks.learning.figures import save_figures
+from benchmarks.learning.statistics import SUMMARY, Group, by_task, read_groups, summarize
 
 COLUMNS = (
     *("task", "method", "seeds", "return", "95 % interval", "mean", "sampled actions", "env steps"),
@@ -40,7 +40,7 @@ def report(folder: Path) -> None:
     """
     groups = read_groups(folder)
     if not groups:
-        raise SystemExit(f"there is no complete run in {folder}; make one: python benchmarks/learning.py")
+        raise SystemExit(f"there is no complete run in {folder}; make one: python -m benchmarks.learning")
     summary = [summarize(group) for group in groups]
     with (folder / "learning_summary.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, SUMMARY)

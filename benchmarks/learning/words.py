@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-from _examples import load_example
 
+from benchmarks.common.examples import load_example
 from lmpolicy import TextTask
 
 THERMOSTAT = "Thermostat-v0"

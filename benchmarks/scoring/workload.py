@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch as th
-from _scoring_models import BUNDLED, QWEN, WORDS
 
+from benchmarks.scoring.models import BUNDLED, QWEN, WORDS
 from lmpolicy import Prompt, TextSpace
 
 DISTINCT, TREE = "distinct", "3x2x7"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from _scoring_methods import FLOOR, JOINT, REPEATED, ROWS_FLOOR
-from _scoring_models import BUNDLED, MODELS, QWEN
-from _scoring_workload import AXES, CENTRE, FORTY_TWO, FORTY_TWO_TREE, Cell
+
+from benchmarks.scoring.methods import FLOOR, JOINT, REPEATED, ROWS_FLOOR
+from benchmarks.scoring.models import BUNDLED, MODELS, QWEN
+from benchmarks.scoring.workload import AXES, CENTRE, FORTY_TWO, FORTY_TWO_TREE, Cell
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

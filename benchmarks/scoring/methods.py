@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch as th
-from _scoring_workload import Workload
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
+from benchmarks.scoring.workload import Workload
 from lmpolicy import LMActorCriticPolicy
 
 ENGINE, JOINT, REPEATED = "engine", "prompts x actions", "repeated cache"

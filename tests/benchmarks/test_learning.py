@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TransformReward
-from helpers.learning_tools import BENCHMARKS, table, unit
+from helpers.learning_tools import ROOT, table, unit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 SMALL = ("--steps", "200", "--episodes", "10")
@@ -38,7 +38,7 @@ def test_complete_run_writes_units_and_report(
     assert [row["method"] for row in summary] == ["lm", "classic", "random"]
     assert all(row["iqm_low"] == "" for row in summary)  # of one seed, there is no interval
     assert summary[0]["command"] == (
-        "python benchmarks/learning.py --tasks frozenlake --methods lm --seeds 0 --steps 200 --episodes 10 --threads 1"
+        "python -m benchmarks.learning --tasks frozenlake --methods lm --seeds 0 --steps 200 --episodes 10 --threads 1"
     )
     figures = ("learning", "learning_steps", "learning_frozenlake")
     assert all((tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in figures)
@@ -79,11 +79,11 @@ def test_interrupted_run_resumes(
 def test_interrupt_tells_how_to_go_on(tmp_path: Path) -> None:
     arguments = ["--tasks", "frozenlake", "--methods", "random", "classic", "--seeds", "0", "--steps", "1000000"]
     arguments += ["--episodes", "5", "--jobs", "2", "--output", str(tmp_path)]
-    command = [sys.executable, str(BENCHMARKS / "learning.py"), *arguments]
+    command = [sys.executable, "-m", "benchmarks.learning", *arguments]
     # A process in the background, as of many a CI, ignores SIGINT and hands that on to its children.
     listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, preexec_fn=listens, **pipes) as process:
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=listens, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
@@ -155,7 +155,7 @@ def test_missing_libraries_are_named_before_training(learning: ModuleType, monke
 def test_methods_with_help_are_only_where_there_is_one(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import _learning_tasks as tasks
+    import benchmarks.learning.tasks as tasks
 
     plain = tasks.lm_settings
     monkeypatch.setattr(tasks, "lm_settings", lambda task: tasks.replace(plain(task), help=None))
@@ -169,8 +169,8 @@ def test_methods_with_help_are_only_where_there_is_one(
 
 def helped_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task gets a help that adds 1000 to each reward, and scaled rewards."""
-    import _learning_tasks as tasks
-    import _learning_train as train
+    import benchmarks.learning.tasks as tasks
+    import benchmarks.learning.train as train
 
     def settings(task: Any) -> Any:
         found = tasks.lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
@@ -193,7 +193,7 @@ def wrappers(env: VecEnv) -> set[str]:
 def test_evaluation_is_without_help_and_scaling(
     method: str, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from _learning_train import evaluation_env, training_env
+    from benchmarks.learning.train import evaluation_env, training_env
 
     helped_settings(monkeypatch)
     one = unit("mountaincar", method, tmp_path)
@@ -209,7 +209,7 @@ def test_evaluation_is_without_help_and_scaling(
 
 
 def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, tmp_path: Path) -> None:
-    from _learning_train import evaluation_env, run, share_statistics, training_env
+    from benchmarks.learning.train import evaluation_env, run, share_statistics, training_env
 
     one = unit("mountaincar", "classic", tmp_path)
     training, evaluation = training_env(one), evaluation_env(one)
@@ -233,7 +233,7 @@ def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, t
 def test_statistics_are_shared_before_every_evaluation(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import _learning_train as train
+    import benchmarks.learning.train as train
 
     counts: list[tuple[float, float]] = []
 
@@ -248,7 +248,7 @@ def test_statistics_are_shared_before_every_evaluation(
 
 
 def test_evaluations_have_seeds_of_their_own(learning: ModuleType, tmp_path: Path) -> None:
-    from _learning_train import evaluation_env, training_env
+    from benchmarks.learning.train import evaluation_env, training_env
 
     one = unit("cartpole", "classic", tmp_path)
     starts = [{tuple(row) for row in make(one).reset()} for make in (training_env, evaluation_env)]

@@ -13,9 +13,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch as th
-from _learning_tasks import BOT, UNTRAINED, Task, Unit, lm_settings
-from _learning_worlds import RandomPhrases, Successes, SymbolicGrid, bot_episodes
-from _machine import processor
 from gymnasium.wrappers import FlattenObservation
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -23,6 +20,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
 
+from benchmarks.common.machine import processor
+from benchmarks.learning.tasks import BOT, UNTRAINED, Task, Unit, lm_settings
+from benchmarks.learning.worlds import RandomPhrases, Successes, SymbolicGrid, bot_episodes
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.envs import require_package
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from _learning_statistics import Group, by_task, interquartile_mean, interval
-from _learning_tasks import CLASSIC, FIVE, LM, RANDOM
+from benchmarks.learning.statistics import Group, by_task, interquartile_mean, interval
+from benchmarks.learning.tasks import CLASSIC, FIVE, LM, RANDOM
 
 COLOURS = {(LM, False): "#1f5fa8", (LM, True): "#35a7a0", (CLASSIC, False): "#d9730d", (CLASSIC, True): "#b0305c"}
 COLOURS |= {(FIVE, helped): "#7a52a8" for helped in (False, True)}

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from _learning_words import THERMOSTAT, OtherWords, thermostat_words
 from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
+from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
 from lmpolicy.envs import TEXT_WORLD, is_world
 from lmpolicy.training.named_settings import Hyperparameters
@@ -21,7 +21,7 @@ LM, CLASSIC, RANDOM = "lm", "classic", "random"
 LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"
 BOT = "bot"
 FIVE = "lm-five-envs"
-"""One adapter for five tasks; its rows come from many_envs.py."""
+"""One adapter for five tasks; its rows come from benchmarks.many_envs."""
 METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED, BOT)
 """Two are for tasks whose LM settings have a help in training: who is without, and who else has it. The bot is
 BabyAI's own, for its levels."""
