@@ -26,8 +26,9 @@ from stable_baselines3 import PPO
 from benchmarks.common.examples import load_example
 from benchmarks.common.paths import LEARNING
 from benchmarks.learning.report import require
+from benchmarks.learning.runs import Run
 from benchmarks.learning.statistics import Group, interquartile_mean, read_groups
-from benchmarks.learning.tasks import BY_NAME, FIVE, LM, RANDOM, Unit
+from benchmarks.learning.tasks import BY_NAME, FIVE, LM, RANDOM
 from benchmarks.learning.train import FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 
@@ -44,10 +45,10 @@ EVALUATIONS = 4
 COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
 
 
-def units(seed, args):
+def runs_of(seed, args):
     """Where the rows of each env go."""
     return {
-        env_id: Unit(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
+        env_id: Run(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
         for env_id, task in TASKS.items()
     }
 
@@ -56,7 +57,7 @@ def run(seed, args):
     """Train one adapter on all envs; the files are there only once it is complete."""
     example = load_example("many_envs")
     training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
-    width, files = int(training.action_space.n), units(seed, args)
+    width, files = int(training.action_space.n), runs_of(seed, args)
     model = PPO(
         LMActorCriticPolicy,
         training,
@@ -78,25 +79,25 @@ def run(seed, args):
     digest = hashlib.sha1(repr((example.ENVS, example.HYPERPARAMETERS, example.POLICY_KWARGS)).encode()).hexdigest()[:8]
     with ExitStack() as stack:
         writers = {}
-        for env_id, unit in files.items():
-            file = stack.enter_context(unit.part.open("w", newline="", buffering=1))
+        for env_id, run in files.items():
+            file = stack.enter_context(run.part.open("w", newline="", buffering=1))
             writers[env_id] = csv.DictWriter(file, FIELDS)
             writers[env_id].writeheader()
 
         def measure(steps, seconds, sampled=False):
-            for env_id, unit in files.items():
-                numbers = evaluate(model, evaluations[env_id], unit.evaluation_episodes, sampled)
+            for env_id, run in files.items():
+                numbers = evaluate(model, evaluations[env_id], run.evaluation_episodes, sampled)
                 own = {"env_steps": steps // len(files), "train_seconds": f"{seconds:.1f}", "settings": digest}
-                writers[env_id].writerow({**labels(unit), **own, **numbers})
-                print(f"{unit}: {steps // len(files):>8,} env steps, return {numbers['mean_return']}", flush=True)
+                writers[env_id].writerow({**labels(run), **own, **numbers})
+                print(f"{run}: {steps // len(files):>8,} env steps, return {numbers['mean_return']}", flush=True)
 
         along = EvaluateAlong(total // EVALUATIONS, measure)
         model.learn(total, callback=[*example.callbacks(), along])
         seconds = along.seconds()
         for sampled in (False, True):
             measure(model.num_timesteps, seconds, sampled)
-    for unit in files.values():
-        unit.part.replace(unit.path)
+    for run in files.values():
+        run.part.replace(run.path)
 
 
 def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
@@ -151,7 +152,7 @@ def main(argv=None):
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
     for seed in [] if args.report_only else args.seeds:
-        if all(unit.path.exists() for unit in units(seed, args).values()):
+        if all(run.path.exists() for run in runs_of(seed, args).values()):
             print(f"seed {seed} is complete already")
             continue
         run(seed, args)

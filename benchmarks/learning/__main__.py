@@ -42,19 +42,20 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import LEARNING
 from benchmarks.learning.report import report, require
-from benchmarks.learning.tasks import BY_NAME, METHODS, Unit, methods_of
-from benchmarks.learning.train import run
+from benchmarks.learning.runs import Run
+from benchmarks.learning.tasks import BY_NAME, METHODS, methods_of
+from benchmarks.learning.train import perform
 from benchmarks.learning.worlds import missing
 
 INTERRUPTED = 130
 """What shells return for a program that Ctrl-C ended."""
 
 
-def units(args: argparse.Namespace) -> list[Unit]:
+def wanted_runs(args: argparse.Namespace) -> list[Run]:
     """What was asked for, without methods that a task does not have."""
     common = {name: getattr(args, name) for name in ("steps", "episodes", "threads", "model", "device")}
     return [
-        Unit(BY_NAME[task], method, seed, args.output, **common)
+        Run(BY_NAME[task], method, seed, args.output, **common)
         for task in args.tasks
         for seed in args.seeds
         for method in args.methods
@@ -62,48 +63,48 @@ def units(args: argparse.Namespace) -> list[Unit]:
     ]
 
 
-def is_complete(unit: Unit) -> bool:
+def is_complete(run: Run) -> bool:
     """Whether there is nothing to do.
 
     :raises SystemExit: if it was run with other settings: mixing both would make the report wrong.
     """
-    if not unit.path.exists():
+    if not run.path.exists():
         return False
-    with unit.path.open(newline="") as file:
+    with run.path.open(newline="") as file:
         row = next(csv.DictReader(file))
-    if row["settings"] != unit.digest:
+    if row["settings"] != run.digest:
         raise SystemExit(
-            f"{unit.path} was made with other settings (its options: {row['options'] or 'none'}). Delete it to run it "
+            f"{run.path} was made with other settings (its options: {row['options'] or 'none'}). Delete it to run it "
             "again, or name another folder with --output"
         )
     return True
 
 
-def run_side_by_side(waiting: list[Unit], jobs: int) -> None:
-    """Run units in processes of their own.
+def run_side_by_side(waiting: list[Run], jobs: int) -> None:
+    """Perform runs in processes of their own.
 
-    :param waiting: the units; emptied.
+    :param waiting: the runs; emptied.
     :param jobs: how many at a time.
-    :raises SystemExit: at the end, with the units that failed.
+    :raises SystemExit: at the end, with the runs that failed.
     """
     context = multiprocessing.get_context("spawn")
-    running: dict[int, tuple[multiprocessing.process.BaseProcess, Unit]] = {}
+    running: dict[int, tuple[multiprocessing.process.BaseProcess, Run]] = {}
     failed = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                unit = waiting.pop(0)
-                process = context.Process(target=run, args=(unit,), daemon=True)
+                run = waiting.pop(0)
+                process = context.Process(target=perform, args=(run,), daemon=True)
                 # Ctrl-C reaches all processes of a terminal. Only this one is to answer it, and what is ignored at the
                 # start of a process stays ignored.
                 answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
                 process.start()
                 signal.signal(signal.SIGINT, answer)
-                running[process.sentinel] = (process, unit)
+                running[process.sentinel] = (process, run)
             for sentinel in wait(list(running)):
-                process, unit = running.pop(sentinel)
+                process, run = running.pop(sentinel)
                 process.join()
-                failed += [str(unit)] if process.exitcode else []
+                failed += [str(run)] if process.exitcode else []
     finally:
         for process, _ in running.values():
             process.terminate()
@@ -112,9 +113,9 @@ def run_side_by_side(waiting: list[Unit], jobs: int) -> None:
         raise SystemExit(f"failed: {', '.join(failed)}; the others are complete, and the same command tries again")
 
 
-def interrupted(wanted: list[Unit], argv: list[str]) -> str:
+def interrupted(wanted: list[Run], argv: list[str]) -> str:
     """What is told after Ctrl-C."""
-    kept = [str(unit) for unit in wanted if unit.path.exists()]
+    kept = [str(run) for run in wanted if run.path.exists()]
     lines = [f"\ninterrupted; {len(kept)} of {len(wanted)} runs are complete and kept in {wanted[0].folder}"]
     lines += [f"  {name}" for name in kept]
     return "\n".join([*lines, "go on with:", f"  {shlex.join(['python', '-m', 'benchmarks.learning', *argv])}"])
@@ -140,7 +141,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if args.tasks and any(absent.values()):
         parser.error("; ".join(filter(None, absent.values())))
     args.tasks = [name for name, reason in absent.items() if not reason]
-    if not units(args):
+    if not wanted_runs(args):
         parser.error(
             f"no task of {', '.join(args.tasks)} has the method {', '.join(args.methods)}: its LM settings have no help"
         )
@@ -166,15 +167,15 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     require()
     if not args.report_only:
-        wanted = units(args)
-        todo = [unit for unit in wanted if not is_complete(unit)]
+        wanted = wanted_runs(args)
+        todo = [run for run in wanted if not is_complete(run)]
         print(f"{len(todo)} runs, {len(wanted) - len(todo)} more are complete already", flush=True)
         try:
             if args.jobs > 1:
                 run_side_by_side(list(todo), args.jobs)
             else:
-                for unit in todo:
-                    run(unit)
+                for run in todo:
+                    perform(run)
         except KeyboardInterrupt:
             print(interrupted(wanted, argv), flush=True)
             raise SystemExit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Table of the learning benchmark, from the units that are complete."""
+"""Table of the learning benchmark, from the runs that are complete."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def require() -> None:
 def report(folder: Path) -> None:
     """Write table, summary and figures, and print the table.
 
-    :param folder: where the CSV files of the units are, and where the report goes.
-    :raises SystemExit: if there is no complete unit.
+    :param folder: where the CSV files of the runs are, and where the report goes.
+    :raises SystemExit: if there is no complete run.
     """
     groups = read_groups(folder)
     if not groups:

@@ -1,4 +1,4 @@
-"""From the rows of complete units to the numbers of the report."""
+"""From the rows of complete runs to the numbers of the report."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SAFE = 3
 
 
 @dataclass(frozen=True)
-class Run:
-    """The rows of a complete unit."""
+class FinishedRun:
+    """The rows of a complete run."""
 
     rows: list[dict[str, str]]
 
     @property
     def seed(self) -> int:
-        """Of the unit."""
+        """Of the run."""
         return int(self.rows[0]["seed"])
 
     def returns(self, sampled: bool = False) -> dict[int, float]:
@@ -65,7 +65,7 @@ class Group:
 
     task: Task
     method: str
-    runs: list[Run]
+    runs: list[FinishedRun]
 
     @property
     def helped(self) -> bool:
@@ -101,7 +101,7 @@ class Group:
         return {steps: [one[steps] for one in curves] for steps in curves[0] if all(steps in one for one in curves)}
 
     def steps_to_threshold(self) -> list[float]:
-        """Of each seed; see :meth:`Run.steps_to`."""
+        """Of each seed; see :meth:`FinishedRun.steps_to`."""
         return [run.steps_to(self.task.threshold) for run in self.runs]
 
     @property
@@ -121,16 +121,16 @@ class Group:
 
 
 def read_groups(folder: Path) -> list[Group]:
-    """All complete units in a folder, in the order of tasks and methods.
+    """All complete runs in a folder, in the order of tasks and methods.
 
     :param folder: where the CSV files are.
     """
-    runs: dict[tuple[str, str], list[Run]] = {}
+    runs: dict[tuple[str, str], list[FinishedRun]] = {}
     for path in sorted(folder.glob("*_*_*.csv")):
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
         if rows and rows[0].get("task") in BY_NAME:
-            runs.setdefault((rows[0]["task"], rows[0]["method"]), []).append(Run(rows))
+            runs.setdefault((rows[0]["task"], rows[0]["method"]), []).append(FinishedRun(rows))
     return [
         Group(task, method, sorted(runs[task.name, method], key=lambda run: run.seed))
         for task in TASKS

@@ -1,4 +1,4 @@
-"""Training a unit, and evaluating it apart from training."""
+"""Training a run, and evaluating it apart from training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
 
 from benchmarks.common.machine import processor
-from benchmarks.learning.tasks import BOT, UNTRAINED, Task, Unit, lm_settings
+from benchmarks.learning.runs import Run
+from benchmarks.learning.tasks import BOT, UNTRAINED, Task, lm_settings
 from benchmarks.learning.worlds import RandomPhrases, Successes, SymbolicGrid, bot_episodes
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.envs import require_package
@@ -36,70 +37,70 @@ FIRST_SEED, SEEDS = 1_000_000, 1_000
 """Where the seeds of evaluation envs begin, far above those of training, and how many each run has to itself."""
 
 
-def run(unit: Unit) -> None:
-    """Train and evaluate; the rows are under ``unit.path`` only once all of them are there."""
-    th.set_num_threads(unit.torch_threads)
-    unit.folder.mkdir(parents=True, exist_ok=True)
-    with unit.part.open("w", newline="") as file:
+def perform(run: Run) -> None:
+    """Train and evaluate; the rows are under ``run.path`` only once all of them are there."""
+    th.set_num_threads(run.torch_threads)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with run.part.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
 
         def write(**row: Any) -> None:
-            writer.writerow({**labels(unit), **row})
+            writer.writerow({**labels(run), **row})
             file.flush()
             actions = "sampled" if row["sampled"] else "most likely"
             print(
-                f"{unit}: {row['env_steps']:>8,} env steps, {float(row['train_seconds']):6.0f} s, "
+                f"{run}: {row['env_steps']:>8,} env steps, {float(row['train_seconds']):6.0f} s, "
                 f"return {float(row['mean_return']):8.3f} ({row['episodes']} episodes, {actions} actions)",
                 flush=True,
             )
 
-        (_play if unit.method in UNTRAINED else _train)(unit, write)
-    unit.part.replace(unit.path)
+        (_play if run.method in UNTRAINED else _train)(run, write)
+    run.part.replace(run.path)
 
 
-def labels(unit: Unit) -> dict[str, Any]:
-    """What the rows of a unit have in common."""
+def labels(run: Run) -> dict[str, Any]:
+    """What the rows of a run have in common."""
     return {
-        "task": unit.task.name,
-        "method": unit.method,
-        "help": int(unit.helped),
-        "seed": unit.seed,
-        "threads": unit.torch_threads,
+        "task": run.task.name,
+        "method": run.method,
+        "help": int(run.helped),
+        "seed": run.seed,
+        "threads": run.torch_threads,
         "processor": processor(),
         "torch": th.__version__,
         "date": datetime.date.today().isoformat(),
-        "options": unit.options,
-        "settings": unit.digest,
+        "options": run.options,
+        "settings": run.digest,
     }
 
 
-def _play(unit: Unit, write: Callable[..., None]) -> None:
-    if unit.method == BOT:
+def _play(run: Run, write: Callable[..., None]) -> None:
+    if run.method == BOT:
         numbers = _numbers(
-            *bot_episodes(unit.task.env_id, unit.evaluation_episodes, FIRST_SEED + SEEDS * unit.seed), sampled=True
+            *bot_episodes(run.task.env_id, run.evaluation_episodes, FIRST_SEED + SEEDS * run.seed), sampled=True
         )
     else:
-        env = evaluation_env(unit)
-        player = RandomPhrases(env, unit.seed) if unit.in_words else RandomPlay(env.action_space, unit.seed)
-        numbers = evaluate(player, env, unit.evaluation_episodes, sampled=True, success=unit.task.success)
+        env = evaluation_env(run)
+        player = RandomPhrases(env, run.seed) if run.in_words else RandomPlay(env.action_space, run.seed)
+        numbers = evaluate(player, env, run.evaluation_episodes, sampled=True, success=run.task.success)
         env.close()
     write(env_steps=0, train_seconds=0, **numbers)
 
 
-def _train(unit: Unit, write: Callable[..., None]) -> None:
-    training, evaluation = training_env(unit), evaluation_env(unit)
-    model = make_model(unit, training)
+def _train(run: Run, write: Callable[..., None]) -> None:
+    training, evaluation = training_env(run), evaluation_env(run)
+    model = make_model(run, training)
     hardware = {"processor": th.cuda.get_device_name(model.device)} if model.device.type == "cuda" else {}
 
     def measure(steps: int, seconds: float, sampled: bool = False) -> None:
         share_statistics(training, evaluation)
-        numbers = evaluate(model, evaluation, unit.evaluation_episodes, sampled, unit.task.success)
+        numbers = evaluate(model, evaluation, run.evaluation_episodes, sampled, run.task.success)
         write(env_steps=steps, train_seconds=f"{seconds:.1f}", **hardware, **numbers)
 
-    along = EvaluateAlong(unit.task.every, measure)
-    callbacks = unit.settings.callbacks() if unit.is_lm else []
-    model.learn(unit.settings.total_timesteps, callback=[*callbacks, along])
+    along = EvaluateAlong(run.task.every, measure)
+    callbacks = run.settings.callbacks() if run.is_lm else []
+    model.learn(run.settings.total_timesteps, callback=[*callbacks, along])
     seconds = along.seconds()
     for sampled in (False, True):
         measure(model.num_timesteps, seconds, sampled)
@@ -107,40 +108,40 @@ def _train(unit: Unit, write: Callable[..., None]) -> None:
     evaluation.close()
 
 
-def make_model(unit: Unit, env: VecEnv) -> PPO:
+def make_model(run: Run, env: VecEnv) -> PPO:
     """An untrained PPO.
 
-    :param unit: what is trained.
+    :param run: what is trained.
     :param env: of :func:`training_env`.
     """
-    if not unit.is_lm:
-        return PPO("MlpPolicy", env, seed=unit.seed, device="cpu", **unit.classic.arguments)
-    arguments = unit.settings.ppo
-    if unit.model is not None:
-        arguments["policy_kwargs"]["model"] = unit.model
+    if not run.is_lm:
+        return PPO("MlpPolicy", env, seed=run.seed, device="cpu", **run.classic.arguments)
+    arguments = run.settings.ppo
+    if run.model is not None:
+        arguments["policy_kwargs"]["model"] = run.model
     try:
-        return PPO(LMActorCriticPolicy, env, seed=unit.seed, device=unit.device, **arguments)
+        return PPO(LMActorCriticPolicy, env, seed=run.seed, device=run.device, **arguments)
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
 
-def training_env(unit: Unit) -> VecEnv:
-    """The envs that a unit learns on, with scaled rewards and the help where its settings have them."""
-    if unit.is_lm:
-        return unit.settings.make_env(unit.seed)
-    env = plain_env(unit.task, unit.classic.n_envs, unit.seed, unit.settings.help)
-    return VecNormalize(env, gamma=unit.classic.ppo["gamma"]) if unit.classic.normalize else env
+def training_env(run: Run) -> VecEnv:
+    """The envs that a run learns on, with scaled rewards and the help where its settings have them."""
+    if run.is_lm:
+        return run.settings.make_env(run.seed)
+    env = plain_env(run.task, run.classic.n_envs, run.seed, run.settings.help)
+    return VecNormalize(env, gamma=run.classic.ppo["gamma"]) if run.classic.normalize else env
 
 
-def evaluation_env(unit: Unit) -> VecEnv:
+def evaluation_env(run: Run) -> VecEnv:
     """The env as it is, without help or scaled rewards, with seeds of its own."""
-    copies = unit.evaluation_copies
-    seed = FIRST_SEED + SEEDS * unit.seed
-    if unit.in_words:
-        settings = replace(unit.settings, env_kwargs={**unit.settings.env_kwargs, **unit.task.test_kwargs})
+    copies = run.evaluation_copies
+    seed = FIRST_SEED + SEEDS * run.seed
+    if run.in_words:
+        settings = replace(run.settings, env_kwargs={**run.settings.env_kwargs, **run.task.test_kwargs})
         return settings.make_env(seed, copies, training=False)
-    env = plain_env(unit.task, copies, seed)
-    normalized = unit.method not in UNTRAINED and unit.classic.normalize
+    env = plain_env(run.task, copies, seed)
+    normalized = run.method not in UNTRAINED and run.classic.normalize
     return VecNormalize(env, training=False, norm_reward=False) if normalized else env
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +15,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TransformReward
-from helpers.learning_tools import ROOT, table, unit
+from helpers.learning_tools import ROOT, make_run, table
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+import lmpolicy
+from benchmarks.learning import runs, tasks, train
 
 SMALL = ("--steps", "200", "--episodes", "10")
 
 
-def test_complete_run_writes_units_and_report(
+def test_complete_run_writes_runs_and_report(
     learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learning.main(["--tasks", "frozenlake", "--seeds", "0", *SMALL, "--output", str(tmp_path)])
@@ -51,16 +55,16 @@ def test_interrupted_run_resumes(
 ) -> None:
     command = ["--tasks", "blackjack", "--methods", "random", "classic", "--seeds", "0", "1", *SMALL]
     command += ["--output", str(tmp_path)]
-    complete, started = learning.run, []
+    complete, started = learning.perform, []
 
-    def run(unit: Any) -> None:
-        started.append(str(unit))
+    def perform(run: Any) -> None:
+        started.append(str(run))
         if len(started) == 3:
-            unit.part.write_text("half a row")
+            run.part.write_text("half a row")
             raise KeyboardInterrupt
-        complete(unit)
+        complete(run)
 
-    monkeypatch.setattr(learning, "run", run)
+    monkeypatch.setattr(learning, "perform", perform)
     with pytest.raises(SystemExit) as ending:
         learning.main(command)
     assert ending.value.code == 130
@@ -118,12 +122,12 @@ def test_other_settings_are_not_mixed(learning: ModuleType, tmp_path: Path) -> N
 
 
 def test_settings_tell_apart_what_decides_about_results(learning: ModuleType, tmp_path: Path) -> None:
-    lm, classic = unit("frozenlake", "lm", tmp_path), unit("frozenlake", "classic", tmp_path)
-    assert lm.digest == unit("frozenlake", "lm", tmp_path, threads=2).digest
-    assert lm.digest != unit("frozenlake", "lm", tmp_path, model="other").digest
-    assert classic.digest == unit("frozenlake", "classic", tmp_path, model="other").digest
-    assert classic.digest != unit("frozenlake", "classic", tmp_path, steps=101).digest
-    assert classic.torch_threads == unit("frozenlake", "classic", tmp_path, threads=4).torch_threads == 1
+    lm, classic = make_run("frozenlake", "lm", tmp_path), make_run("frozenlake", "classic", tmp_path)
+    assert lm.digest == make_run("frozenlake", "lm", tmp_path, threads=2).digest
+    assert lm.digest != make_run("frozenlake", "lm", tmp_path, model="other").digest
+    assert classic.digest == make_run("frozenlake", "classic", tmp_path, model="other").digest
+    assert classic.digest != make_run("frozenlake", "classic", tmp_path, steps=101).digest
+    assert classic.torch_threads == make_run("frozenlake", "classic", tmp_path, threads=4).torch_threads == 1
 
 
 @pytest.mark.parametrize(
@@ -155,29 +159,25 @@ def test_missing_libraries_are_named_before_training(learning: ModuleType, monke
 def test_methods_with_help_are_only_where_there_is_one(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import benchmarks.learning.tasks as tasks
-
     plain = tasks.lm_settings
-    monkeypatch.setattr(tasks, "lm_settings", lambda task: tasks.replace(plain(task), help=None))
+    monkeypatch.setattr(tasks, "lm_settings", lambda task: replace(plain(task), help=None))
     with pytest.raises(SystemExit):
         learning.main(["--tasks", "mountaincar", "--methods", "classic+help", "--output", str(tmp_path)])
     assert "have no help" in capsys.readouterr().err
     helped_settings(monkeypatch)
-    methods = [one.method for one in learning.units(learning.parse(["--tasks", "mountaincar", "--seeds", "0"]))]
+    methods = [one.method for one in learning.wanted_runs(learning.parse(["--tasks", "mountaincar", "--seeds", "0"]))]
     assert methods == ["lm", "classic", "random", "lm-no-help", "classic+help"]
 
 
 def helped_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task gets a help that adds 1000 to each reward, and scaled rewards."""
-    import benchmarks.learning.tasks as tasks
-    import benchmarks.learning.train as train
 
     def settings(task: Any) -> Any:
-        found = tasks.lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
-        return tasks.replace(found, help=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True)
+        found = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+        return replace(found, help=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True)
 
-    monkeypatch.setattr(tasks, "lm_settings", settings)
-    monkeypatch.setattr(train, "lm_settings", settings)
+    for module in (tasks, runs, train):
+        monkeypatch.setattr(module, "lm_settings", settings)
 
 
 def wrappers(env: VecEnv) -> set[str]:
@@ -193,15 +193,13 @@ def wrappers(env: VecEnv) -> set[str]:
 def test_evaluation_is_without_help_and_scaling(
     method: str, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchmarks.learning.train import evaluation_env, training_env
-
     helped_settings(monkeypatch)
-    one = unit("mountaincar", method, tmp_path)
+    one = make_run("mountaincar", method, tmp_path)
     assert one.helped == (method in ("lm", "classic+help"))
-    evaluation = evaluation_env(one)
+    evaluation = train.evaluation_env(one)
     assert "TransformReward" not in wrappers(evaluation)
     if method != "random":
-        assert ("TransformReward" in wrappers(training_env(one))) == one.helped
+        assert ("TransformReward" in wrappers(train.training_env(one))) == one.helped
     evaluation.reset()
     for _ in range(5):
         _, rewards, _, _ = evaluation.step(np.zeros(evaluation.num_envs, dtype=int))
@@ -209,10 +207,8 @@ def test_evaluation_is_without_help_and_scaling(
 
 
 def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, tmp_path: Path) -> None:
-    from benchmarks.learning.train import evaluation_env, run, share_statistics, training_env
-
-    one = unit("mountaincar", "classic", tmp_path)
-    training, evaluation = training_env(one), evaluation_env(one)
+    one = make_run("mountaincar", "classic", tmp_path)
+    training, evaluation = train.training_env(one), train.evaluation_env(one)
     assert isinstance(training, VecNormalize)
     assert isinstance(evaluation, VecNormalize)
     training.reset()
@@ -220,21 +216,19 @@ def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, t
         training.step(np.full(training.num_envs, 2))
     raw = evaluation.venv.reset()
     assert not np.allclose(evaluation.normalize_obs(raw), training.normalize_obs(raw))
-    share_statistics(training, evaluation)
+    train.share_statistics(training, evaluation)
     expected = (raw - training.obs_rms.mean) / np.sqrt(training.obs_rms.var + training.epsilon)
     assert np.allclose(evaluation.normalize_obs(raw), np.clip(expected, -10, 10), atol=1e-6)
     before = evaluation.obs_rms.count
     evaluation.step(np.zeros(evaluation.num_envs, dtype=int))
     assert evaluation.obs_rms.count == before  # evaluations leave the statistics as they are
-    run(one)
+    train.perform(one)
     assert one.path.exists()
 
 
 def test_statistics_are_shared_before_every_evaluation(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import benchmarks.learning.train as train
-
     counts: list[tuple[float, float]] = []
 
     def evaluate(player: Any, env: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -242,15 +236,13 @@ def test_statistics_are_shared_before_every_evaluation(
         return {"episodes": 1, "sampled": 0, "mean_return": 0, "std_return": 0, "mean_length": 0}
 
     monkeypatch.setattr(train, "evaluate", evaluate)
-    train.run(unit("acrobot", "classic", tmp_path, steps=4097))
+    train.perform(make_run("acrobot", "classic", tmp_path, steps=4097))
     assert all(shared == own for shared, own in counts)
     assert counts[-1][0] > counts[0][0] + 4000
 
 
 def test_evaluations_have_seeds_of_their_own(learning: ModuleType, tmp_path: Path) -> None:
-    from benchmarks.learning.train import evaluation_env, training_env
-
-    one = unit("cartpole", "classic", tmp_path)
-    starts = [{tuple(row) for row in make(one).reset()} for make in (training_env, evaluation_env)]
+    one = make_run("cartpole", "classic", tmp_path)
+    starts = [{tuple(row) for row in make(one).reset()} for make in (train.training_env, train.evaluation_env)]
     assert len(starts[1]) == 4
     assert not starts[0] & starts[1]

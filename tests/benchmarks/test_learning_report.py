@@ -8,13 +8,16 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from helpers.learning_tools import table, unit, write_unit
+from helpers.learning_tools import make_run, table, write_run
+
+from benchmarks.learning.statistics import interval, read_groups
+from benchmarks.learning.train import perform
 
 
 def test_summary_equals_hand_computed_numbers(learning: ModuleType, tmp_path: Path) -> None:
     finals = [100, 200, 300, 500, 10]  # the middle half: without the smallest and the largest
     for seed, final in enumerate(finals):
-        write_unit(tmp_path, "cartpole", "classic", seed, {0: 20, 1000: final})
+        write_run(tmp_path, "cartpole", "classic", seed, {0: 20, 1000: final})
     learning.main(["--report-only", "--output", str(tmp_path)])
     (row,) = table(tmp_path / "learning_summary.csv")
     assert float(row["iqm"]) == (100 + 200 + 300) / 3
@@ -26,8 +29,6 @@ def test_summary_equals_hand_computed_numbers(learning: ModuleType, tmp_path: Pa
 
 
 def test_intervals(learning: ModuleType) -> None:
-    from benchmarks.learning.statistics import interval
-
     assert interval([1.0, 2.0]) is None
     assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
     numbers = [0.0, 1.0, 5.0]
@@ -37,13 +38,11 @@ def test_intervals(learning: ModuleType) -> None:
 
 
 def test_steps_to_threshold(learning: ModuleType, tmp_path: Path) -> None:
-    from benchmarks.learning.statistics import read_groups
-
-    write_unit(tmp_path, "cartpole", "lm", 0, {0: 20, 1000: 475, 2000: 400})  # the first counts, whatever follows
-    write_unit(tmp_path, "cartpole", "lm", 1, {0: 20, 1000: 474.9, 2000: 480})
-    write_unit(tmp_path, "cartpole", "lm", 2, {0: 20, 1000: 300, 2000: 470})
-    write_unit(tmp_path, "cartpole", "classic", 0, {0: 20, 1000: 475})
-    write_unit(tmp_path, "cartpole", "classic", 1, {0: 20, 1000: 20})
+    write_run(tmp_path, "cartpole", "lm", 0, {0: 20, 1000: 475, 2000: 400})  # the first counts, whatever follows
+    write_run(tmp_path, "cartpole", "lm", 1, {0: 20, 1000: 474.9, 2000: 480})
+    write_run(tmp_path, "cartpole", "lm", 2, {0: 20, 1000: 300, 2000: 470})
+    write_run(tmp_path, "cartpole", "classic", 0, {0: 20, 1000: 475})
+    write_run(tmp_path, "cartpole", "classic", 1, {0: 20, 1000: 20})
     lm, classic = read_groups(tmp_path)
     assert lm.steps_to_threshold() == [1000, 2000, math.inf]
     assert lm.curve()[1000] == [475, 474.9, 300]
@@ -57,10 +56,10 @@ def test_steps_to_threshold(learning: ModuleType, tmp_path: Path) -> None:
 def test_report_names_the_help_and_mixed_settings(
     learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_unit(tmp_path, "mountaincar", "lm", 0, {0: -200, 1000: -120}, help=1)
-    write_unit(tmp_path, "mountaincar", "lm", 1, {0: -200, 1000: -120}, help=1, settings="y")
-    write_unit(tmp_path, "mountaincar", "lm-no-help", 0, {0: -200, 1000: -200})
-    write_unit(tmp_path, "mountaincar", "classic+help", 0, {0: -200, 1000: -150}, help=1)
+    write_run(tmp_path, "mountaincar", "lm", 0, {0: -200, 1000: -120}, help=1)
+    write_run(tmp_path, "mountaincar", "lm", 1, {0: -200, 1000: -120}, help=1, settings="y")
+    write_run(tmp_path, "mountaincar", "lm-no-help", 0, {0: -200, 1000: -200})
+    write_run(tmp_path, "mountaincar", "classic+help", 0, {0: -200, 1000: -150}, help=1)
     learning.main(["--report-only", "--output", str(tmp_path)])
     lines = (tmp_path / "learning.md").read_text().splitlines()
     labels = [line.split(" | ")[1] for line in lines if line.startswith("| mountaincar | ")]
@@ -69,10 +68,10 @@ def test_report_names_the_help_and_mixed_settings(
 
 
 def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -> None:
-    write_unit(tmp_path, "cartpole", "random", 0, {0: 20.0})
+    write_run(tmp_path, "cartpole", "random", 0, {0: 20.0})
     learning.main(["--report-only", "--output", str(tmp_path)])
     assert not list(tmp_path.glob("*.png"))
-    write_unit(tmp_path, "frozenlake", "lm", 0, {0: 0.0, 100: 1.0})
+    write_run(tmp_path, "frozenlake", "lm", 0, {0: 0.0, 100: 1.0})
     learning.main(["--report-only", "--output", str(tmp_path)])
     names = {path.name for path in tmp_path.glob("*.png")}
     assert names == {"learning.png", "learning_steps.png", "learning_frozenlake.png"}
@@ -80,14 +79,12 @@ def test_random_play_alone_has_no_figure(learning: ModuleType, tmp_path: Path) -
 
 
 def test_the_bot_is_in_the_table_and_learns_nothing(learning: ModuleType, tmp_path: Path) -> None:
-    from benchmarks.learning.train import run
-
-    run(unit("babyai-redball", "bot", tmp_path, episodes=2))
+    perform(make_run("babyai-redball", "bot", tmp_path, episodes=2))
     learning.main(["--report-only", "--output", str(tmp_path)])
     assert not list(tmp_path.glob("*.png"))
     (row,) = table(tmp_path / "learning_summary.csv")
     assert (row["method"], row["mean"], row["seeds_reached"], row["train_minutes"]) == ("bot", "1", "", "")
-    write_unit(tmp_path, "babyai-redball", "lm", 0, {0: 0.0, 100: 1.0})
+    write_run(tmp_path, "babyai-redball", "lm", 0, {0: 0.0, 100: 1.0})
     learning.main(["--report-only", "--output", str(tmp_path)])
     assert [row["method"] for row in table(tmp_path / "learning_summary.csv")] == ["lm", "bot"]
     assert (tmp_path / "learning_babyai-redball.png").exists()

@@ -10,16 +10,18 @@ import gymnasium as gym
 import minigrid  # noqa: F401  # registers its envs
 import numpy as np
 import pytest
-from helpers.learning_tools import table, unit
+from helpers.learning_tools import make_run, table
 
 import lmpolicy
+from benchmarks.learning.train import perform
+from benchmarks.learning.worlds import RandomPhrases, Successes, SymbolicGrid, succeeded
 
 
 def test_methods_of_each_world(learning: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "missing", lambda env_id: "")  # as if textworld were installed
     args = learning.parse(["--tasks", "babyai-redball", "minigrid-empty", "textworld-coins", "--seeds", "0"])
     found: dict[str, list[str]] = {}
-    for one in learning.units(args):
+    for one in learning.wanted_runs(args):
         found.setdefault(one.task.name, []).append(one.method)
     assert found["babyai-redball"] == ["lm", "classic", "random", "bot"]
     assert found["minigrid-empty"] == ["lm", "classic", "random"]
@@ -42,8 +44,6 @@ def test_missing_packages_are_named_or_left_out(
 
 
 def test_success_is_what_the_env_says_or_pays() -> None:
-    from benchmarks.learning.worlds import Successes, succeeded
-
     assert succeeded(0.5, False, {})
     assert not succeeded(0.0, False, {})
     assert not succeeded(-1.0, False, {})
@@ -56,12 +56,10 @@ def test_success_is_what_the_env_says_or_pays() -> None:
     assert counted.found == [1.0, 0.0]
 
 
-def test_a_unit_counts_successes_instead_of_rewards(learning: ModuleType, tmp_path: Path) -> None:
-    from benchmarks.learning.train import run
-
+def test_a_run_counts_successes_instead_of_rewards(learning: ModuleType, tmp_path: Path) -> None:
     for method in ("lm", "classic", "random", "bot"):
-        one = unit("babyai-redball", method, tmp_path, episodes=20)
-        run(one)
+        one = make_run("babyai-redball", method, tmp_path, episodes=20)
+        perform(one)
         for row in table(one.path):
             count = 20 * float(row["mean_return"])
             assert count == pytest.approx(round(count)), "a share of episodes"
@@ -73,8 +71,6 @@ def test_a_unit_counts_successes_instead_of_rewards(learning: ModuleType, tmp_pa
 
 
 def test_what_the_mlp_is_given_is_the_whole_observation() -> None:
-    from benchmarks.learning.worlds import SymbolicGrid
-
     seen: dict[bytes, tuple[Any, ...]] = {}
     plain = gym.make("BabyAI-GoToLocal-v0")
     env = SymbolicGrid(plain)
@@ -95,8 +91,6 @@ def test_what_the_mlp_is_given_is_the_whole_observation() -> None:
 
 
 def test_random_play_keeps_to_legal_phrases() -> None:
-    from benchmarks.learning.worlds import RandomPhrases
-
     env = lmpolicy.hyperparameters("FrozenLake-v1").make_env(0, 3, task=lmpolicy.envs.FrozenLake(legal_only=True))
     player, rows = RandomPhrases(env, 0), env.reset()
     for _ in range(30):

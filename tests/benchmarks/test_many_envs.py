@@ -7,7 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers.learning_tools import table, write_unit
+from helpers.learning_tools import table, write_run
+
+from benchmarks.common.examples import load_example
+from benchmarks.common.paths import LEARNING
+from benchmarks.learning.figures import COLOURS
+from benchmarks.learning.statistics import read_groups
 
 TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 
@@ -16,7 +21,6 @@ TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The benchmark, with few copies of envs whose episodes are short."""
     from benchmarks import many_envs
-    from benchmarks.common.examples import load_example
 
     example = load_example("many_envs")
     short = [replace(one, n_envs=1, env_kwargs={**one.env_kwargs, "max_episode_steps": 8}) for one in example.ENVS]
@@ -26,7 +30,7 @@ def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return many_envs
 
 
-def test_run_writes_a_unit_for_each_env_and_is_not_repeated(
+def test_run_writes_a_run_for_each_env_and_is_not_repeated(
     many_envs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--seeds", "3", "--steps", "20", "--episodes", "4", "--output", str(tmp_path)]
@@ -46,10 +50,10 @@ def test_run_writes_a_unit_for_each_env_and_is_not_repeated(
 def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_steps(
     many_envs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_unit(tmp_path, "cartpole", "random", 0, {0: 40.0})  # its last row says half of that
+    write_run(tmp_path, "cartpole", "random", 0, {0: 40.0})  # its last row says half of that
     for seed, late in enumerate((100.0, 120.0, 140.0)):
-        write_unit(tmp_path, "cartpole", "lm", seed, {0: 10.0, 1000: late, 2000: 500.0})
-        write_unit(tmp_path, "cartpole", "lm-five-envs", seed, {0: 10.0, 1100: late - 50})
+        write_run(tmp_path, "cartpole", "lm", seed, {0: 10.0, 1000: late, 2000: 500.0})
+        write_run(tmp_path, "cartpole", "lm-five-envs", seed, {0: 10.0, 1100: late - 50})
     many_envs.main(["--report-only", "--output", str(tmp_path)])
     (row,) = table(tmp_path / "many_envs.csv")
     assert (row["task"], row["seeds"], row["env_steps"]) == ("cartpole", "3", "1100")
@@ -62,7 +66,7 @@ def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_step
 
 
 def test_report_of_learning_names_it(learning: ModuleType, tmp_path: Path) -> None:
-    write_unit(tmp_path, "acrobot", "lm-five-envs", 0, {0: -500.0, 1000: -80.0}, options="--steps 1000")
+    write_run(tmp_path, "acrobot", "lm-five-envs", 0, {0: -500.0, 1000: -80.0}, options="--steps 1000")
     learning.main(["--report-only", "--output", str(tmp_path)])
     report = (tmp_path / "learning.md").read_text()
     assert "| acrobot | lm (five envs at once) | 1 | -80.0 |" in report
@@ -70,9 +74,5 @@ def test_report_of_learning_names_it(learning: ModuleType, tmp_path: Path) -> No
 
 
 def test_all_that_is_drawn_has_a_colour() -> None:
-    from benchmarks.common.paths import LEARNING
-    from benchmarks.learning.figures import COLOURS
-    from benchmarks.learning.statistics import read_groups
-
     kinds = {group.kind for group in read_groups(LEARNING) if group.learns}
     assert {("lm-five-envs", False), ("lm-five-envs", True), ("lm", True)} <= kinds <= set(COLOURS)

@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from helpers.learning_tools import run, table
+from helpers.learning_tools import run_benchmark, table
 
 
 def test_sampling(tmp_path: Path) -> None:
     work = ("--work", "sampling", "update", "--models", "bundled", "--envs", "1", "2", "--repetitions", "1")
-    run("sampling", *work, folder=tmp_path)
+    run_benchmark("sampling", *work, folder=tmp_path)
     rows = table(tmp_path / "sampling.csv")
     methods = {(row["work"], row["envs"], row["method"], row["compared_with"]) for row in rows}
     ours, others = ("policy", "sampler", "first sampler"), ("generate", "one at a time")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch as th
-from helpers.learning_tools import run, table
+from helpers.learning_tools import run_benchmark, table
 
 METHODS = {"engine", "prompts x actions", "repeated cache", "floor", "floor in rows"}
 MODES = {"forward", "forward+backward"}
@@ -17,7 +17,7 @@ MODES = {"forward", "forward+backward"}
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Results of the quick run, with so little memory that the methods are cut into pieces; and what it printed."""
     folder = tmp_path_factory.mktemp("scoring")
-    return folder, run("scoring", "--quick", "--memory-limit", "0.05", folder=folder)
+    return folder, run_benchmark("scoring", "--quick", "--memory-limit", "0.05", folder=folder)
 
 
 def test_scoring_measures_every_method_in_every_cell(quick: tuple[Path, str]) -> None:

@@ -16,7 +16,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def run(name: str, *arguments: str, folder: Path) -> str:
+def run_benchmark(name: str, *arguments: str, folder: Path) -> str:
     """Run a benchmark as a user does, and return what it prints."""
     command = [sys.executable, "-m", f"benchmarks.{name}", "--threads", "1", "--output", str(folder), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -24,14 +24,15 @@ def run(name: str, *arguments: str, folder: Path) -> str:
     return done.stdout
 
 
-def unit(task: str, method: str, folder: Path, **settings: Any) -> Any:
-    from benchmarks.learning.tasks import BY_NAME, Unit
+def make_run(task: str, method: str, folder: Path, **settings: Any) -> Any:
+    from benchmarks.learning.runs import Run
+    from benchmarks.learning.tasks import BY_NAME
 
-    return Unit(BY_NAME[task], method, 0, folder, **{"episodes": 4, "steps": 100, **settings})
+    return Run(BY_NAME[task], method, 0, folder, **{"episodes": 4, "steps": 100, **settings})
 
 
-def write_unit(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
-    """A complete unit with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
+def write_run(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
+    """A complete run with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
     from benchmarks.learning.train import FIELDS
 
     common = {"task": task, "method": method, "help": 0, "seed": seed, "episodes": 10, "threads": 1, "settings": "x"}
