@@ -23,13 +23,12 @@ episodes that reach the goal.
 Every so many env steps the model is evaluated on copies of the env that have seeds of their own, no help and no scaled
 rewards, with the most likely action; at the end also with sampled actions. The time of training is without evaluations.
 
-A run of a method with a seed is written to TASK_METHOD_SEED.csv in --output, a row per evaluation. Runs that are
-complete are skipped, so the same command goes on after an interruption. The report, learning.md, learning_summary.csv
-and figures, is made from all runs in the folder.
+All runs of a task are in TASK.csv in --output, with a row per evaluation; a run is added once it is complete. Runs that
+are there are skipped, so the same command goes on after an interruption; to repeat a run, delete its rows. The report,
+learning.md, learning_summary.csv and figures, is made from all runs in the folder.
 """
 
 import argparse
-import csv
 import multiprocessing
 import os
 import shlex
@@ -68,14 +67,13 @@ def is_complete(run: Run) -> bool:
 
     :raises SystemExit: if it was run with other settings: mixing both would make the report wrong.
     """
-    if not run.path.exists():
+    rows = run.rows()
+    if not rows:
         return False
-    with run.path.open(newline="") as file:
-        row = next(csv.DictReader(file))
-    if row["settings"] != run.digest:
+    if rows[0]["settings"] != run.digest:
         raise SystemExit(
-            f"{run.path} was made with other settings (its options: {row['options'] or 'none'}). Delete it to run it "
-            "again, or name another folder with --output"
+            f"{run} in {run.path} was made with other settings (its options: {rows[0]['options'] or 'none'}). Delete "
+            "its rows to run it again, or name another folder with --output"
         )
     return True
 
@@ -115,7 +113,7 @@ def run_side_by_side(waiting: list[Run], jobs: int) -> None:
 
 def interrupted(wanted: list[Run], argv: list[str]) -> str:
     """What is told after Ctrl-C."""
-    kept = [str(run) for run in wanted if run.path.exists()]
+    kept = [str(run) for run in wanted if run.rows()]
     lines = [f"\ninterrupted; {len(kept)} of {len(wanted)} runs are complete and kept in {wanted[0].folder}"]
     lines += [f"  {name}" for name in kept]
     return "\n".join([*lines, "go on with:", f"  {shlex.join(['python', '-m', 'benchmarks.learning', *argv])}"])

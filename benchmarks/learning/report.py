@@ -35,7 +35,7 @@ def require() -> None:
 def report(folder: Path) -> None:
     """Write table, summary and figures, and print the table.
 
-    :param folder: where the CSV files of the runs are, and where the report goes.
+    :param folder: where the files of the tasks are, and where the report goes.
     :raises SystemExit: if there is no complete run.
     """
     groups = read_groups(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.classic import GRID, TUNED, UNTUNED, Classic
+from benchmarks.learning.results import Rows, read_runs, task_file
 from benchmarks.learning.tasks import CLASSIC, LM, LM_ALONE, RANDOM, UNTRAINED, Task, lm_settings
 from lmpolicy import TextTask
 from lmpolicy.training.named_settings import Hyperparameters
@@ -77,13 +78,17 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """Where the rows of the complete run are."""
-        return self.folder / f"{self.task.name}_{self.method}_{self.seed}.csv"
+        """The file that has the rows of the complete run, among those of other runs on the task."""
+        return task_file(self.folder, self.task.name)
 
     @property
     def part(self) -> Path:
         """Where the rows are until the run is complete."""
-        return self.path.with_suffix(".part")
+        return self.folder / f"{self.task.name}_{self.method}_{self.seed}.part"
+
+    def rows(self) -> Rows:
+        """The rows of the complete run; none if it is not complete."""
+        return read_runs(self.path).get((self.method, self.seed), [])
 
     @property
     def options(self) -> str:

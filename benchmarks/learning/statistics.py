@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from statistics import fmean, median
 
 import numpy as np
 
-from benchmarks.learning.tasks import BY_NAME, FIVE, LM, LM_ALONE, METHODS, TASKS, UNTRAINED, Task
+from benchmarks.learning.results import ORDER, read_runs, task_file
+from benchmarks.learning.tasks import FIVE, LM, LM_ALONE, TASKS, UNTRAINED, Task
 
 SAFE = 3
 """Seeds from which on an interval is given: resampling one or two says nothing."""
@@ -125,18 +125,14 @@ def read_groups(folder: Path) -> list[Group]:
 
     :param folder: where the CSV files are.
     """
-    runs: dict[tuple[str, str], list[FinishedRun]] = {}
-    for path in sorted(folder.glob("*_*_*.csv")):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        if rows and rows[0].get("task") in BY_NAME:
-            runs.setdefault((rows[0]["task"], rows[0]["method"]), []).append(FinishedRun(rows))
-    return [
-        Group(task, method, sorted(runs[task.name, method], key=lambda run: run.seed))
-        for task in TASKS
-        for method in (*METHODS, FIVE)
-        if (task.name, method) in runs
-    ]
+    groups = []
+    for task in TASKS:
+        found = read_runs(task_file(folder, task.name))
+        for method in ORDER:
+            seeds = sorted(seed for name, seed in found if name == method)
+            if seeds:
+                groups.append(Group(task, method, [FinishedRun(found[method, seed]) for seed in seeds]))
+    return groups
 
 
 def by_task(groups: list[Group]) -> dict[str, list[Group]]:

@@ -21,24 +21,22 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
 
 from benchmarks.common.machine import processor
+from benchmarks.learning.results import FIELDS, add_run
 from benchmarks.learning.runs import Run
 from benchmarks.learning.tasks import BOT, UNTRAINED, Task, lm_settings
 from benchmarks.learning.worlds import RandomPhrases, Successes, SymbolicGrid, bot_episodes
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.envs import require_package
 
-FIELDS = (
-    *("task", "method", "help", "seed", "env_steps", "train_seconds"),
-    *("episodes", "mean_return", "std_return", "mean_length", "sampled"),
-    *("threads", "processor", "torch", "date", "options", "settings"),
-)
-
 FIRST_SEED, SEEDS = 1_000_000, 1_000
 """Where the seeds of evaluation envs begin, far above those of training, and how many each run has to itself."""
 
 
 def perform(run: Run) -> None:
-    """Train and evaluate; the rows are under ``run.path`` only once all of them are there."""
+    """Train and evaluate; the rows are in the file of the task only once all of them are there.
+
+    :param run: what is done.
+    """
     th.set_num_threads(run.torch_threads)
     run.folder.mkdir(parents=True, exist_ok=True)
     with run.part.open("w", newline="") as file:
@@ -56,7 +54,7 @@ def perform(run: Run) -> None:
             )
 
         (_play if run.method in UNTRAINED else _train)(run, write)
-    run.part.replace(run.path)
+    add_run(run.part, run.path)
 
 
 def labels(run: Run) -> dict[str, Any]:

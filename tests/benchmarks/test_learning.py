@@ -15,11 +15,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TransformReward
-from helpers.learning_tools import ROOT, make_run, table
+from helpers.learning_tools import ROOT, make_run, rows_of, table
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 import lmpolicy
 from benchmarks.learning import runs, tasks, train
+from benchmarks.learning.results import read_runs
 
 SMALL = ("--steps", "200", "--episodes", "10")
 
@@ -29,13 +30,13 @@ def test_complete_run_writes_runs_and_report(
 ) -> None:
     learning.main(["--tasks", "frozenlake", "--seeds", "0", *SMALL, "--output", str(tmp_path)])
     for method in ("lm", "classic"):
-        first, *_, last, sampled = table(tmp_path / f"frozenlake_{method}_0.csv")
+        first, *_, last, sampled = rows_of(tmp_path, "frozenlake", method)
         assert first["env_steps"] == "0"
         assert int(last["env_steps"]) >= 200
         assert [first["sampled"], last["sampled"], sampled["sampled"]] == ["0", "0", "1"]
         assert float(last["train_seconds"]) > 0
         assert (first["episodes"], first["threads"], first["seed"]) == ("10", "1", "0")
-    (row,) = table(tmp_path / "frozenlake_random_0.csv")
+    (row,) = rows_of(tmp_path, "frozenlake", "random")
     assert row["sampled"] == "1"
     assert not list(tmp_path.glob("*.part"))
     summary = table(tmp_path / "learning_summary.csv")
@@ -70,12 +71,14 @@ def test_interrupted_run_resumes(
     assert ending.value.code == 130
     assert "2 of 4 runs are complete" in capsys.readouterr().out
     first = started.copy()
-    before = {path: path.read_bytes() for path in tmp_path.glob("*_*_*.csv")}
+    before = read_runs(tmp_path / "blackjack.csv")
     assert len(before) == 2
     started.extend([""] * 3)  # past the one that is interrupted
     learning.main(command)
     assert started[6:] == [first[2], "blackjack classic seed 1"]
-    assert all(path.read_bytes() == content for path, content in before.items())
+    after = read_runs(tmp_path / "blackjack.csv")
+    assert list(after) == [("classic", 0), ("classic", 1), ("random", 0), ("random", 1)]
+    assert before.items() < after.items()
     assert not list(tmp_path.glob("*.part"))
     assert [row["seeds"] for row in table(tmp_path / "learning_summary.csv")] == ["2", "2"]
 
@@ -91,7 +94,7 @@ def test_interrupt_tells_how_to_go_on(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
-            if line.startswith("frozenlake classic") and (tmp_path / "frozenlake_random_0.csv").exists():
+            if line.startswith("frozenlake classic") and rows_of(tmp_path, "frozenlake", "random"):
                 break
         process.send_signal(signal.SIGINT)
         printed, errors = process.stdout.read(), process.stderr.read()
@@ -100,7 +103,7 @@ def test_interrupt_tells_how_to_go_on(tmp_path: Path) -> None:
     assert "1 of 2 runs are complete" in printed
     assert "frozenlake random seed 0" in printed
     assert " ".join(arguments) in printed
-    assert not (tmp_path / "frozenlake_classic_0.csv").exists()
+    assert not rows_of(tmp_path, "frozenlake", "classic")
 
 
 def test_jobs_run_side_by_side_and_failures_are_named(
@@ -111,7 +114,7 @@ def test_jobs_run_side_by_side_and_failures_are_named(
     with pytest.raises(SystemExit, match="failed: frozenlake lm seed 0; the others"):
         learning.main([*command, "--model", str(tmp_path / "no-such-model")])
     assert "no-such-model" in capfd.readouterr().err
-    assert [path.name for path in tmp_path.glob("*_*_*.csv")] == ["frozenlake_random_0.csv"]
+    assert list(read_runs(tmp_path / "frozenlake.csv")) == [("random", 0)]
 
 
 def test_other_settings_are_not_mixed(learning: ModuleType, tmp_path: Path) -> None:
@@ -223,7 +226,7 @@ def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, t
     evaluation.step(np.zeros(evaluation.num_envs, dtype=int))
     assert evaluation.obs_rms.count == before  # evaluations leave the statistics as they are
     train.perform(one)
-    assert one.path.exists()
+    assert one.rows()
 
 
 def test_statistics_are_shared_before_every_evaluation(

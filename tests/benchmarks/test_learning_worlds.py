@@ -10,7 +10,7 @@ import gymnasium as gym
 import minigrid  # noqa: F401  # registers its envs
 import numpy as np
 import pytest
-from helpers.learning_tools import make_run, table
+from helpers.learning_tools import make_run, rows_of
 
 import lmpolicy
 from benchmarks.learning.train import perform
@@ -60,13 +60,13 @@ def test_a_run_counts_successes_instead_of_rewards(learning: ModuleType, tmp_pat
     for method in ("lm", "classic", "random", "bot"):
         one = make_run("babyai-redball", method, tmp_path, episodes=20)
         perform(one)
-        for row in table(one.path):
+        for row in one.rows():
             count = 20 * float(row["mean_return"])
             assert count == pytest.approx(round(count)), "a share of episodes"
-    (bot,) = table(tmp_path / "babyai-redball_bot_0.csv")
+    (bot,) = rows_of(tmp_path, "babyai-redball", "bot")
     assert float(bot["mean_return"]) == 1
     assert 2 < float(bot["mean_length"]) < 15
-    (random,) = table(tmp_path / "babyai-redball_random_0.csv")
+    (random,) = rows_of(tmp_path, "babyai-redball", "random")
     assert float(random["mean_return"]) < 0.9
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers.learning_tools import table, write_run
+from helpers.learning_tools import rows_of, table, write_run
 
 from benchmarks.common.examples import load_example
 from benchmarks.common.paths import LEARNING
@@ -37,7 +37,7 @@ def test_run_writes_a_run_for_each_env_and_is_not_repeated(
     many_envs.main(arguments)
     assert "not in the table: cartpole" in capsys.readouterr().out
     for task in TASKS:
-        first, *_, last, sampled = table(tmp_path / f"{task}_lm-five-envs_3.csv")
+        first, *_, last, sampled = rows_of(tmp_path, task, "lm-five-envs", 3)
         assert (first["env_steps"], last["env_steps"], sampled["env_steps"]) == ("0", "24", "24")  # in this env
         assert [row["sampled"] for row in (first, last, sampled)] == ["0", "0", "1"]
         assert {row["seed"] for row in (first, last)} == {"3"}

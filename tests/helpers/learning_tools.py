@@ -33,12 +33,17 @@ def make_run(task: str, method: str, folder: Path, **settings: Any) -> Any:
 
 def write_run(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
     """A complete run with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
-    from benchmarks.learning.train import FIELDS
+    from benchmarks.learning.results import read_runs, task_file, write_runs
 
     common = {"task": task, "method": method, "help": 0, "seed": seed, "episodes": 10, "threads": 1, "settings": "x"}
     rows = [{"env_steps": k, "train_seconds": 0.6 * k, "mean_return": v, "sampled": 0} for k, v in curve.items()]
     rows.append({**rows[-1], "mean_return": list(curve.values())[-1] / 2, "sampled": 1})
-    with (folder / f"{task}_{method}_{seed}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="")
-        writer.writeheader()
-        writer.writerows([{**common, **row, **fields} for row in rows])
+    path = task_file(folder, task)
+    write_runs(path, {**read_runs(path), (method, seed): [{**common, **row, **fields} for row in rows]})
+
+
+def rows_of(folder: Path, task: str, method: str, seed: int = 0) -> list[dict[str, str]]:
+    """The rows of a run."""
+    from benchmarks.learning.results import read_runs, task_file
+
+    return read_runs(task_file(folder, task)).get((method, seed), [])
