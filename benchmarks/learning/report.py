@@ -9,8 +9,17 @@ from benchmarks.learning.figures import save_figures
 from benchmarks.learning.statistics import SUMMARY, Group, by_task, read_groups, summarize
 
 COLUMNS = (
-    *("task", "method", "seeds", "return", "95 % interval", "mean", "sampled actions", "env steps"),
-    *("steps to threshold", "reached", "minutes"),
+    "task",
+    "method",
+    "seeds",
+    "return",
+    "95 % interval",
+    "mean",
+    "sampled actions",
+    "env steps",
+    "steps to threshold",
+    "reached",
+    "minutes",
 )
 LEGEND = """\
 Return: interquartile mean over seeds of the mean return of the last evaluation, in which the most likely action is

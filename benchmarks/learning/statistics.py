@@ -170,8 +170,22 @@ def interval(numbers: list[float]) -> tuple[float, float] | None:
 
 
 SUMMARY = (
-    *("task", "method", "help", "seeds", "mean", "iqm", "iqm_low", "iqm_high", "sampled_iqm", "env_steps"),
-    *("threshold", "median_steps_to_threshold", "seeds_reached", "train_minutes", "hardware", "command"),
+    "task",
+    "method",
+    "help",
+    "seeds",
+    "mean",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
+    "sampled_iqm",
+    "env_steps",
+    "threshold",
+    "median_steps_to_threshold",
+    "seeds_reached",
+    "train_minutes",
+    "hardware",
+    "command",
 )
 
 
