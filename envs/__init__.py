@@ -11,7 +11,7 @@ import warnings
 import gymnasium as gym
 
 from lmpolicy.envs.acrobot import Acrobot
-from lmpolicy.envs.babyai import MiniGrid
+from lmpolicy.envs.babyai import MiniGrid, log_rejected_levels
 from lmpolicy.envs.blackjack import Blackjack
 from lmpolicy.envs.cart_pole import CartPole
 from lmpolicy.envs.cliff_walking import CliffWalking
@@ -20,7 +20,7 @@ from lmpolicy.envs.lunar_lander import LunarLander
 from lmpolicy.envs.mountain_car import MountainCar
 from lmpolicy.envs.pendulum import Pendulum
 from lmpolicy.envs.taxi import Taxi
-from lmpolicy.envs.textworld import TextWorld
+from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
 from lmpolicy.text.task import TextTask
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "Pendulum",
     "Taxi",
     "TextWorld",
-    "is_world",
+    "package_of",
     "require_package",
     "task_for",
 ]
@@ -58,12 +58,14 @@ TASKS: dict[str, type[TextTask]] = {
     "Taxi": Taxi,
 }
 """The task of each environment id, without namespace and version."""
-OWN = "lmpolicy"
+NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
-TEXT_WORLD = f"{OWN}/TextWorld-v0"
+TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
 """Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
 FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
 """The task of all ids that begin with a word."""
+PACKAGES: dict[type[TextTask], str] = {MiniGrid: "minigrid", TextWorld: "textworld"}
+"""The package that has the envs of a family. Each is an extra of lmpolicy with the same name."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
@@ -75,7 +77,7 @@ def task_for(env: gym.Env) -> TextTask | None:
         itself gives.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
-    if env.spec is None or env.spec.namespace not in (None, OWN):
+    if env.spec is None or env.spec.namespace not in (None, NAMESPACE):
         return None
     name = env.spec.name
     task = TASKS.get(name, FAMILIES.get(name.partition("-")[0]))
@@ -96,26 +98,40 @@ def task_for(env: gym.Env) -> TextTask | None:
     return task()
 
 
-def is_world(env_id: str) -> bool:
-    """Whether an env is a grid or a text adventure, of which the bundled LM ``lmpolicy/worlds`` has read.
+def package_of(env_id: str) -> str | None:
+    """Name the package that an env needs beside Gymnasium.
+
+    The bundled LM ``lmpolicy/worlds`` has read about the envs of these packages.
 
     :param env_id: Gymnasium id.
+    :return: ``"minigrid"`` for MiniGrid and BabyAI, ``"textworld"`` for TextWorld, ``None`` for all others.
     """
-    return env_id == TEXT_WORLD or env_id.partition("-")[0] in FAMILIES
+    namespace, _, name = env_id.rpartition("/")
+    family = FAMILIES.get(name.partition("-")[0])
+    return None if family is None or namespace not in ("", NAMESPACE) else PACKAGES[family]
 
 
 def require_package(env_id: str) -> None:
-    """Register the envs of the package that an id belongs to, as ``import minigrid`` does; others need nothing.
+    """Import the package that an env needs, which registers its envs.
 
-    :param env_id: Gymnasium id.
-    :raises ImportError: if the package is not installed; the message says how to.
+    :param env_id: Gymnasium id. Where the env needs no package, nothing happens.
+    :raises ImportError: if the package is not installed. The message says how to install it.
     """
-    if FAMILIES.get(env_id.partition("-")[0]) is MiniGrid:
-        try:
-            importlib.import_module("minigrid")
-        except ImportError as error:
-            raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[minigrid]"') from error
+    package = package_of(env_id)
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[{package}]"') from error
+    if package == "minigrid":
+        log_rejected_levels()
 
 
 if TEXT_WORLD not in gym.registry:
-    gym.register(TEXT_WORLD, entry_point="lmpolicy.envs.textworld:TextWorldEnv", max_episode_steps=50)
+    gym.register(
+        TEXT_WORLD,
+        entry_point="lmpolicy.envs.textworld:TextWorldEnv",
+        max_episode_steps=50,
+        kwargs={"challenge": DEFAULT_CHALLENGE},
+    )

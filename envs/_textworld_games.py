@@ -62,7 +62,7 @@ def make_games(
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
     if isinstance(games, bool) or not isinstance(games, int) or not 1 <= games <= SPLITS["test"]:
         raise ValueError(f"games is how many different games there are, 1 or more; got {games!r}")
-    read_settings(challenge, settings)  # bad ones are found before anything is written
+    read_challenge_settings(challenge, settings)  # bad ones are found before anything is written
     target = Path(folder) if folder is not None else default_folder()
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
@@ -90,7 +90,7 @@ def default_folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache" / "lmpolicy") / "textworld"
 
 
-def read_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def read_challenge_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """TextWorld's options of game making, and the challenge's own settings.
 
     :param challenge: as for :func:`make_games`.
@@ -152,7 +152,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         options = sorted(action.dest for action in self._actions)
-        raise ValueError(f"settings of {self.prog}: {message}; its options are {', '.join(options)}")
+        raise ValueError(f"challenge_settings of {self.prog}: {message}; its options are {', '.join(options)}")
 
 
 def _flag(name: str) -> str:
@@ -171,7 +171,7 @@ def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) ->
 def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
     """Make one game; it is there only once it is complete, also where several processes make it at the same time."""
     textworld = require_textworld()
-    options, own = read_settings(challenge, settings)
+    options, own = read_challenge_settings(challenge, settings)
     options.seeds = seed
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch, unscored():
         options.path = str(Path(scratch) / file.name)

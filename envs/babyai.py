@@ -19,6 +19,8 @@ or failure; truncated at the env's own limit. An observation is one view: for wh
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,8 @@ from gymnasium import spaces
 
 from lmpolicy.envs._words import side
 from lmpolicy.text.task import ActionTexts, TextTask
+
+log = logging.getLogger(__name__)
 
 PHRASES = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
 """In the order of the env's actions."""
@@ -61,6 +65,7 @@ class MiniGrid(TextTask):
         :param env: an env of minigrid.
         """
         super().bind(env)
+        log_rejected_levels()
         assert isinstance(env.action_space, spaces.Discrete)
         ends = any(kind.__name__ in ENDING for kind in type(env.unwrapped).__mro__)
         phrases = PHRASES[: int(env.action_space.n)]
@@ -116,6 +121,21 @@ class MiniGrid(TextTask):
             "toggle": kind == BOX or (kind == DOOR and (STATES[state] != "locked" or has_key)),
         }
         return {phrase: action for phrase, action in self.phrases.items() if useful.get(phrase, True)}
+
+
+def log_rejected_levels() -> None:
+    """Send what minigrid prints about levels that it draws again to the log, at level DEBUG.
+
+    minigrid calls ``print`` for each of them, inside ``reset``. Only the name ``print`` of its one module that does so
+    is set, so that all other output stays as it is.
+    """
+    module: Any = sys.modules.get("minigrid.envs.babyai.core.roomgrid_level")
+    if module is not None:
+        module.print = _log
+
+
+def _log(*texts: Any) -> None:
+    log.debug(" ".join(map(str, texts)))
 
 
 def _read(image: Any) -> tuple[tuple[int, int, int] | None, dict[Cell, tuple[int, int, int]]]:

@@ -9,11 +9,10 @@ more than the room.
 Action phrases: the commands that the game admits in this state, e.g. ``go north``, ``take coin from table``, as they
 change. With ``TextWorld(useful_only=True)`` only those that do more than to tell again what the observation says.
 
-Reward: points gained in this step (a quest is worth one, some games more); with ``reward="discovery"`` also 1 for every
-room that is new in this episode; or with ``reward="progress"`` 1 for a step on the way to the goal and -1 for one away
-from it. Terminates when the game is won or lost; truncated after 50 steps, or ``max_episode_steps`` of
-``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with ``history=2``, or let
-``TextWorld(tell_way_back=True)`` say from where one came.
+Reward: points gained in this step (a quest is worth one, some games more); with ``reward="progress"`` 1 for a step on
+the way to the goal and -1 for one away from it. Terminates when the game is won or lost; truncated after 50 steps, or
+``max_episode_steps`` of ``gymnasium.make``. An observation is only the room. To tell what was seen before, wrap with
+``history=2``, or use ``TextWorld(tell_way_back=True)``, which tells from where the player came.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ STATUS = re.compile(r"-= [^=]* =-\s*\d+/\d+\s*$")
 CHARACTERS = frozenset(string.printable)
 PARTS = ("objective", "description", "inventory", "feedback")
 OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
-REWARDS = ("score", "progress", "discovery")
+REWARDS = ("score", "progress")
+DEFAULT_CHALLENGE = "coin_collector"
 REPORTS = re.compile(r"look$|inventory$|examine (?!.*cookbook)")
 """Commands that change nothing and tell nothing new: a cookbook holds its recipe, all else is in the observation."""
 
@@ -54,20 +54,22 @@ class TextWorldEnv(gym.Env):
     Observations are the texts ``objective``, ``description`` (of the room), ``inventory``, ``feedback`` (the game's
     answer to the last command) and ``way_back`` (the direction from which this room was entered; empty in the first).
     An action is a command, any text. ``info`` has ``admissible_commands``, ``score``, ``max_score``, ``won``, ``lost``,
-    ``moves`` and ``game`` (the file's name).
+    ``moves``, ``room`` (the room's name) and ``game`` (the file's name).
 
     :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
         as the following parameters say, the first time they are asked for, and kept.
     :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"``, or ``"custom"``.
-    :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for ``settings={"level": ...}``.
-    :param settings: the challenge's options of ``tw-make``, with underscores, e.g. ``{"recipe": 1, "open": True}`` for
-        cooking, ``{"world_size": 5, "nb_objects": 10, "quest_length": 3}`` for custom. ``"only_last_action": True``
-        and other options of the grammar are for all challenges: with that one, the objective names the goal and not
-        the way.
-    :param games: how many different games.
+    :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for
+        ``challenge_settings={"level": ...}``.
+    :param challenge_settings: the challenge's options of ``tw-make``, with underscores, e.g.
+        ``{"recipe": 1, "open": True}`` for cooking, ``{"world_size": 5, "nb_objects": 10, "quest_length": 3}`` for
+        custom. ``"only_last_action": True`` and other options of the grammar work with all challenges. With
+        ``"only_last_action"``, the objective names the goal and not the way.
+    :param games: number of different games.
     :param split: ``"train"`` or ``"test"``: games with seeds of their own.
-    :param reward: ``"score"``, ``"discovery"`` or ``"progress"``. Where every game has a map of its own, ``"progress"``
-        rewards learning the maps by heart, since after a wrong turn the right way is back; ``"discovery"`` does not.
+    :param reward: ``"score"`` or ``"progress"``. Where every game has a map of its own, ``"progress"`` rewards learning
+        the maps by heart, because after a wrong turn the right way is back. For such games, train on the score with
+        :class:`lmpolicy.training.shaping.DiscoveryReward`.
     :param folder: where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or ``~/.cache/lmpolicy/textworld``.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
     :raises ImportError: if textworld is not installed.
@@ -82,9 +84,9 @@ class TextWorldEnv(gym.Env):
         self,
         game: str | Path | Sequence[str | Path] | None = None,
         *,
-        challenge: str = "coin_collector",
+        challenge: str = DEFAULT_CHALLENGE,
         level: int | None = None,
-        settings: Mapping[str, Any] | None = None,
+        challenge_settings: Mapping[str, Any] | None = None,
         games: int = 1,
         split: str = "train",
         reward: str = "score",
@@ -98,7 +100,7 @@ class TextWorldEnv(gym.Env):
             # Not a ValueError: Stable-Baselines3's make_vec_env asks for "rgb_array" and takes this for a no.
             raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
         if game is None:
-            wanted = dict(settings or {})
+            wanted = dict(challenge_settings or {})
             if level is not None:
                 wanted["level"] = level
             self.files = make_games(challenge, wanted, games, split, folder)
@@ -126,8 +128,6 @@ class TextWorldEnv(gym.Env):
         self._state: Any = None
         self._score = 0
         self._way_back = ""
-        self._seen: set[str] = set()
-        """Names of the rooms of this episode."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -146,7 +146,6 @@ class TextWorldEnv(gym.Env):
                 self._running = require_textworld().start(str(file), self._requested)
             self._file = file
         self._state, self._score, self._way_back = self._running.reset(), 0, ""
-        self._seen = {self._room()}
         return self._observe(""), self._info()
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
@@ -158,16 +157,10 @@ class TextWorldEnv(gym.Env):
         command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
         left = self._room()
         self._state, score, done = self._running.step(command)
-        room = self._room()
-        if room != left:
+        if self._room() != left:
             self._way_back = OPPOSITE.get(command.removeprefix("go "), "")
-        reward = score - self._score
-        if self.reward == "discovery":
-            reward += room not in self._seen
-        elif self.reward == "progress":
-            reward = self._state["intermediate_reward"]
+        reward = self._state["intermediate_reward"] if self.reward == "progress" else score - self._score
         self._score = score
-        self._seen.add(room)
         return self._observe(self._state["feedback"]), float(reward), bool(done), False, self._info()
 
     def render(self) -> str | None:
@@ -198,6 +191,7 @@ class TextWorldEnv(gym.Env):
             "won": bool(state["won"]),
             "lost": bool(state["lost"]),
             "moves": state["moves"] or 0,
+            "room": self._room(),
             "game": self._file.name,
         }
 

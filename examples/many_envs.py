@@ -34,7 +34,8 @@ ENVS = [
     EnvCopies("Blackjack-v1", 3, {"sab": False, "natural": False}),
     EnvCopies("FrozenLake-v1", 3, {"is_slippery": False}),
     EnvCopies("CliffWalking-v1", 3, {"max_episode_steps": 200}),  # without a limit, it ends nowhere but at the goal
-    EnvCopies("Acrobot-v1", 4, help=hyperparameters("Acrobot-v1").help),  # rewards that show the way; returns without
+    # Trained on rewards that show the way; the returns are without them.
+    EnvCopies("Acrobot-v1", 4, training_wrapper=hyperparameters("Acrobot-v1").training_wrapper),
 ]
 HYPERPARAMETERS = {
     "n_steps": 128,

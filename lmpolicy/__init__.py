@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from lmpolicy.lm.guard import GuardWarning, NonFiniteError
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
-    from lmpolicy.training.multi_env import EnvCopies, PerEnvRewardNormalization, make_multi_env
-    from lmpolicy.training.named_settings import Hyperparameters, hyperparameters
+    from lmpolicy.training.env_settings import EnvCopies
+    from lmpolicy.training.hyperparameters import Hyperparameters
+    from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.training.named_settings import hyperparameters
     from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
@@ -47,9 +49,9 @@ __all__ = [
 _LAZY = {
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
-    "EnvCopies": "lmpolicy.training.multi_env",
+    "EnvCopies": "lmpolicy.training.env_settings",
     "GuardWarning": "lmpolicy.lm.guard",
-    "Hyperparameters": "lmpolicy.training.named_settings",
+    "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",

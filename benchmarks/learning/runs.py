@@ -39,7 +39,7 @@ class Run:
         """Of the LM; the env and the help are those of the other methods, too."""
         settings = lm_settings(self.task)
         settings = replace(settings, total_timesteps=self.steps or settings.total_timesteps)
-        return replace(settings, help=None) if self.method in (LM_ALONE, CLASSIC) else settings
+        return replace(settings, training_wrapper=None) if self.method in (LM_ALONE, CLASSIC) else settings
 
     @property
     def classic(self) -> Classic:
@@ -59,7 +59,7 @@ class Run:
     @property
     def helped(self) -> bool:
         """Whether training has a help that evaluations do not have."""
-        return self.method not in UNTRAINED and self.settings.help is not None
+        return self.method not in UNTRAINED and self.settings.training_wrapper is not None
 
     @property
     def evaluation_episodes(self) -> int:
@@ -106,9 +106,10 @@ class Run:
         if self.task.success:
             kind += ("success", sorted(self.task.test_kwargs.items()))
         if self.method not in UNTRAINED:
-            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
+            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.training_wrapper))
         if self.is_lm:
             settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
+            del settings["training_wrapper"]
             for name, plain in (("score_normalization", "sum"), ("model", None), ("wrapper_kwargs", {})):
                 if settings[name] == plain:
                     del settings[name]  # runs from before there was a choice are the same

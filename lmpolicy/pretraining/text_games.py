@@ -43,7 +43,7 @@ def record(folder: Path | None = None) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     episodes = []
     for challenge, games, settings in GAMES:
-        env = TextWorldEnv(challenge=challenge, settings=settings, games=games, split="read", folder=folder)
+        env = TextWorldEnv(challenge=challenge, challenge_settings=settings, games=games, split="read", folder=folder)
         for game in range(games):
             left = STEPS
             while left > 0:

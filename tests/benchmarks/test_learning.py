@@ -163,7 +163,7 @@ def test_methods_with_help_are_only_where_there_is_one(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = tasks.lm_settings
-    monkeypatch.setattr(tasks, "lm_settings", lambda task: replace(plain(task), help=None))
+    monkeypatch.setattr(tasks, "lm_settings", lambda task: replace(plain(task), training_wrapper=None))
     with pytest.raises(SystemExit):
         learning.main(["--tasks", "mountaincar", "--methods", "classic+help", "--output", str(tmp_path)])
     assert "have no help" in capsys.readouterr().err
@@ -177,7 +177,9 @@ def helped_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def settings(task: Any) -> Any:
         found = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
-        return replace(found, help=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True)
+        return replace(
+            found, training_wrapper=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True
+        )
 
     for module in (tasks, runs, train):
         monkeypatch.setattr(module, "lm_settings", settings)
