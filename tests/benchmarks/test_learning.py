@@ -124,15 +124,6 @@ def test_other_settings_are_not_mixed(learning: ModuleType, tmp_path: Path) -> N
         learning.main([*command, "--episodes", "20"])
 
 
-def test_settings_tell_apart_what_decides_about_results(learning: ModuleType, tmp_path: Path) -> None:
-    lm, classic = make_run("frozenlake", "lm", tmp_path), make_run("frozenlake", "classic", tmp_path)
-    assert lm.digest == make_run("frozenlake", "lm", tmp_path, threads=2).digest
-    assert lm.digest != make_run("frozenlake", "lm", tmp_path, model="other").digest
-    assert classic.digest == make_run("frozenlake", "classic", tmp_path, model="other").digest
-    assert classic.digest != make_run("frozenlake", "classic", tmp_path, steps=101).digest
-    assert classic.torch_threads == make_run("frozenlake", "classic", tmp_path, threads=4).torch_threads == 1
-
-
 @pytest.mark.parametrize(
     ("option", "wrong", "right"),
     [("--tasks", "cartpool", "cliffwalking"), ("--methods", "clasic", "lm-no-help"), ("--steps", "0", "not positive")],
