@@ -1,6 +1,6 @@
-"""Bundled text tasks: one module per environment family, found by the id of the env.
+"""Bundled text tasks: one module per family of envs, found by the id of the env.
 
-Add your own by a line in :data:`TASKS`, or pass an instance to the wrapper.
+To add a task, add a line to :data:`TASKS`, or pass an instance to the wrapper.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ TASKS: dict[str, type[TextTask]] = {
     "Pendulum": Pendulum,
     "Taxi": Taxi,
 }
-"""The task of each environment id, without namespace and version."""
+"""The task of each env, by its id without namespace and version."""
 NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
 TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
 """Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
 FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
-"""The task of all ids that begin with a word."""
+"""The task of all envs whose id begins with a word."""
 PACKAGES: dict[type[TextTask], str] = {MiniGrid: "minigrid", TextWorld: "textworld"}
 """The package that has the envs of a family. Each is an extra of lmpolicy with the same name."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
-    """The bundled task of an env, if there is one.
+    """Find the bundled task of an env.
 
     :param env: an env, wrapped or not.
-    :return: a new task, not yet bound; ``None`` for an env with no spec or an unknown id, and, with a
-        warning, for one whose wrappers changed its observations or actions: the words are for what the env
-        itself gives.
+    :return: a new task, not yet bound. ``None`` for an env without spec or with an unknown id. Also ``None``, with a
+        warning, for an env whose wrappers changed its observations or actions, because the task's words describe
+        those of the env itself.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
     if env.spec is None or env.spec.namespace not in (None, NAMESPACE):

@@ -30,7 +30,7 @@ from lmpolicy.envs._textworld_games import make_games, require_textworld, unscor
 from lmpolicy.text.task import TextTask
 
 LONGEST, LONGEST_COMMAND = 8192, 100
-"""Characters of a text in an observation, and of a command; what is beyond is cut."""
+"""Largest number of characters of a text in an observation, and of a command. Longer texts are cut."""
 STATUS = re.compile(r"-= [^=]* =-\s*\d+/\d+\s*$")
 """The status line behind an answer: room, score and moves."""
 CHARACTERS = frozenset(string.printable)
@@ -39,11 +39,11 @@ OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
 REWARDS = ("score", "progress")
 DEFAULT_CHALLENGE = "coin_collector"
 REPORTS = re.compile(r"look$|inventory$|examine (?!.*cookbook)")
-"""Commands that change nothing and tell nothing new: a cookbook holds its recipe, all else is in the observation."""
+"""Commands that change nothing and tell nothing new. Only a cookbook tells something that the observation does not."""
 
 
 class TextWorldEnv(gym.Env):
-    """A game of TextWorld as a Gymnasium env, with a new game at each reset where there are several.
+    """Play a game of TextWorld. Where there are several games, each reset draws one.
 
     Example:
         >>> env = gym.make("lmpolicy/TextWorld-v0", level=3, games=20)  # doctest: +SKIP
@@ -56,8 +56,8 @@ class TextWorldEnv(gym.Env):
     An action is a command, any text. ``info`` has ``admissible_commands``, ``score``, ``max_score``, ``won``, ``lost``,
     ``moves``, ``room`` (the room's name) and ``game`` (the file's name).
 
-    :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
-        as the following parameters say, the first time they are asked for, and kept.
+    :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several files. Default: games of a
+        challenge, as the following parameters say. They are made when they are first needed, and kept.
     :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"``, or ``"custom"``.
     :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for
         ``challenge_settings={"level": ...}``.
@@ -70,7 +70,8 @@ class TextWorldEnv(gym.Env):
     :param reward: ``"score"`` or ``"progress"``. Where every game has a map of its own, ``"progress"`` rewards learning
         the maps by heart, because after a wrong turn the right way is back. For such games, train on the score with
         :class:`lmpolicy.training.shaping.DiscoveryReward`.
-    :param folder: where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or ``~/.cache/lmpolicy/textworld``.
+    :param folder: folder where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or
+        ``~/.cache/lmpolicy/textworld``.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
     :raises ImportError: if textworld is not installed.
     :raises ValueError: if a parameter is out of range.
@@ -105,13 +106,7 @@ class TextWorldEnv(gym.Env):
                 wanted["level"] = level
             self.files = make_games(challenge, wanted, games, split, folder)
         else:
-            self.files = [Path(one) for one in ([game] if isinstance(game, str | Path) else game)]
-            missing = [str(one) for one in self.files if not (one.is_file() and one.with_suffix(".json").is_file())]
-            if missing or not self.files:
-                raise FileNotFoundError(
-                    f"no game at {', '.join(missing) or 'any place'}: a game is a .z8 file with its .json beside it, "
-                    "as tw-make writes them"
-                )
+            self.files = _existing([game] if isinstance(game, str | Path) else game)
         self.reward, self.render_mode = reward, render_mode
         text: dict[str, spaces.Space[Any]] = {
             part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in (*PARTS, "way_back")
@@ -132,9 +127,9 @@ class TextWorldEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Start one of the games, drawn at random.
+        """Start a game that is drawn at random.
 
-        :param seed: decides which games this and the following resets draw; nothing else is left to chance.
+        :param seed: decides which games this reset and the following ones draw. Nothing else is random.
         :param options: ``{"game": i}`` starts the i-th.
         """
         super().reset(seed=seed)
@@ -151,7 +146,7 @@ class TextWorldEnv(gym.Env):
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
         """Give the game a command.
 
-        :param action: any text; the game itself says so where it does not understand.
+        :param action: any text. Where the game does not understand it, its answer says so.
         """
         # A line break would be read as a second command.
         command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
@@ -164,7 +159,7 @@ class TextWorldEnv(gym.Env):
         return self._observe(self._state["feedback"]), float(reward), bool(done), False, self._info()
 
     def render(self) -> str | None:
-        """What the game last wrote."""
+        """Return what the game last wrote."""
         return self._state["feedback"] if self.render_mode == "ansi" and self._state is not None else None
 
     def close(self) -> None:
@@ -174,7 +169,7 @@ class TextWorldEnv(gym.Env):
         self._running, self._file = None, None
 
     def _room(self) -> str:
-        """Name of the room where one is: it heads the description, which changes with what is taken."""
+        """Return the name of the room, which is the first line of its description."""
         return (self._state["description"] or "").strip().partition("\n")[0]
 
     def _observe(self, feedback: str) -> dict[str, str]:
@@ -199,12 +194,12 @@ class TextWorldEnv(gym.Env):
 class TextWorld(TextTask):
     """The text task of ``lmpolicy/TextWorld-v0``.
 
-    :param useful_only: leave out ``look``, ``inventory`` and ``examine``, which tell nothing new. Do not compare with
-        results without.
-    :param list_commands: whether the prompt lists the legal commands. A policy that scores them reads each of them
-        anyway, and without the list a prompt is a third shorter; free text needs it.
-    :param tell_way_back: whether the prompt says from which direction the room was entered, which is otherwise in the
-        past alone: with it, a maze needs no ``history``.
+    :param useful_only: whether ``look``, ``inventory`` and ``examine`` are left out, which tell nothing new. Results
+        with it do not compare with results without it.
+    :param list_commands: whether the prompt lists the legal commands. A policy that scores the commands reads each of
+        them anyway, and without the list a prompt is a third shorter. Free text needs the list.
+    :param tell_way_back: whether the prompt says from which direction the room was entered. Otherwise only the past
+        turns tell this. With it, a maze needs no ``history``.
     """
 
     system_prompt = "You play a text adventure. Reach the goal with as few commands as possible."
@@ -217,18 +212,18 @@ class TextWorld(TextTask):
         self.list_actions = list_commands
 
     def action_texts(self, observation: Any, info: dict[str, Any]) -> tuple[str, ...]:
-        """The commands that the game admits now.
+        """Return the commands that the game admits now.
 
         :param observation: not read.
         :param info: of the env, with ``admissible_commands``.
         """
         commands = info["admissible_commands"]
         useful = tuple(command for command in commands if not REPORTS.match(command))
-        # Too many for one prompt: those that only tell something go first.
+        # Where there are too many for one prompt, those that change nothing are left out.
         return useful if useful and (self.useful_only or len(commands) > (self.max_actions or 0)) else commands
 
     def format_observation(self, observation: Any) -> str:
-        """Goal, room, what is carried and the last answer.
+        """Put goal, room, what is carried and the last answer into words.
 
         :param observation: ``objective``, ``description``, ``inventory``, ``feedback`` and ``way_back``.
         """
@@ -236,7 +231,9 @@ class TextWorld(TextTask):
         return (f"Goal: {objective} " if objective else "") + self.format_past(observation)
 
     def format_past(self, observation: Any) -> str:
-        """The same without the goal, which the last turn tells.
+        """Put room, what is carried and the last answer into words, without the goal.
+
+        The last turn of a prompt tells the goal.
 
         :param observation: as for :meth:`format_observation`.
         """
@@ -250,11 +247,23 @@ class TextWorld(TextTask):
         return " ".join(told)
 
 
+def _existing(games: Sequence[str | Path]) -> list[Path]:
+    """Return the files of games, or raise an error that names those that are missing."""
+    files = [Path(one) for one in games]
+    missing = [str(one) for one in files if not (one.is_file() and one.with_suffix(".json").is_file())]
+    if missing or not files:
+        raise FileNotFoundError(
+            f"no game at {', '.join(missing) or 'any place'}: a game is a .z8 file with its .json beside it, "
+            "as tw-make writes them"
+        )
+    return files
+
+
 def _plain(text: str) -> str:
-    """Printable ASCII, as the observation space declares."""
+    """Replace what is not printable ASCII, as the observation space declares."""
     return "".join(character if character in CHARACTERS else "?" for character in text)[:LONGEST]
 
 
 def _sentence(text: str) -> str:
-    """In one line, without the rules around a room's name and before a prompt."""
+    """Put a text on one line, without the marks around a room's name and the prompt sign."""
     return re.sub(r"-= (.*?) =-", r"\1.", " ".join(text.replace(">", " ").split()))

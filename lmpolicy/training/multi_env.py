@@ -1,4 +1,4 @@
-"""One agent, many envs: text and phrases make the spaces of different envs equal, so that they fit into one VecEnv."""
+"""One learner for several envs: as text, different envs have equal spaces and fit into one VecEnv."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_multi_env(
     monitor_dir: str | Path | None = None,
     **wrapper_kwargs: Any,
 ) -> VecEnv:
-    """Different envs side by side in words, for one learner and one language model.
+    """Make copies of different envs in words, side by side in one VecEnv.
 
     Example:
         >>> from lmpolicy import EnvCopies, make_multi_env
@@ -44,29 +44,30 @@ def make_multi_env(
         >>> make_multi_env(lakes).get_attr("env_id", [0, 8])
         ['wet True', 'wet False']
 
-    All rows have the same length, and the action space is as wide as that of the env with most phrases; an env with
-    fewer never offers the rest, and the policy gives them probability 0. Every ``info``, of steps and resets, holds
-    ``env_id``: the name of the env. The returns in ``info["episode"]`` are the env's own, without help or scaling.
+    All rows have the same length. The action space is as wide as that of the env with most phrases; an env with fewer
+    phrases never offers the other indices, and the policy gives them probability 0. Every ``info`` of a step or reset
+    holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own, without training
+    wrapper or scaling.
 
-    To evaluate on one of the envs, make it with the same spaces and the rewards as they are::
+    To evaluate on one of the envs, make it with the same spaces and its own rewards::
 
         options = {"n_actions": int(env.action_space.n), "max_prompt_bytes": env.observation_space.max_bytes}
         one = make_vec_env("Blackjack-v1", 10, wrapper_class=TextObservationWrapper, wrapper_kwargs=options)
         evaluate_policy(model, one)  # also: PPO.load(path, env=one)
 
-    :param envs: ids (or callables that make an env) with their numbers of copies; or a sequence of
-        :class:`EnvCopies`; of named settings (:func:`lmpolicy.hyperparameters`), the env, its number, words, help
-        and arguments of the wrapper are taken, not the arguments of PPO.
-    :param seed: of the first copy; the others follow.
-    :param normalize_reward: scale rewards by the spread of the returns of each env, see
+    :param envs: ids (or callables that make an env) with their numbers of copies, or a sequence of :class:`EnvCopies`
+        and named settings (:func:`lmpolicy.hyperparameters`). Named settings give env, number of copies, task,
+        training wrapper and arguments of the wrapper; their arguments of PPO are not used.
+    :param seed: seed of the first copy. The others have the seeds after it.
+    :param normalize_reward: whether to scale the rewards of each env by the spread of its returns, see
         :class:`PerEnvRewardNormalization`.
-    :param gamma: the discount of the learner; only for scaling rewards.
-    :param vec_env_cls: e.g. ``SubprocVecEnv``; default: ``DummyVecEnv``.
-    :param monitor_dir: folder for a file per copy with its episodes (return, length, time, ``env_id``).
-    :param wrapper_kwargs: of :class:`TextObservationWrapper`, for all envs; ``n_actions`` for a wider action space,
-        e.g. to continue with other envs later. Default of ``max_prompt_bytes``: the largest that an env asks for.
+    :param gamma: the discount of the learner, used to scale rewards.
+    :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
+    :param monitor_dir: folder for one file per copy with its episodes (return, length, time, ``env_id``).
+    :param wrapper_kwargs: arguments of :class:`TextObservationWrapper` for all envs. ``n_actions`` makes the action
+        space wider, e.g. to continue with other envs later. Default of ``max_prompt_bytes``: the largest of all envs.
     :raises TypeError: if ``envs`` is something else.
-    :raises ValueError: if there is no env, or two have the same name (give one another).
+    :raises ValueError: if there is no env, or if two have the same name. Give one of them another name.
     :raises Exception: what making or wrapping an env raises, with a note that names the env.
     """
     kinds = _kinds(envs)
@@ -90,18 +91,19 @@ def make_multi_env(
 
 
 class PerEnvRewardNormalization(VecEnvWrapper):
-    """Scale rewards as ``VecNormalize`` does, with statistics of each env of :func:`make_multi_env` for itself.
+    """Scale rewards as ``VecNormalize`` does, with separate statistics for each env.
 
-    A reward is divided by the standard deviation of the running discounted returns of all copies of its env, and
-    clipped. With a single statistic, the env with the largest returns would drown the others. For one env, it equals
-    ``VecNormalize(venv, norm_obs=False)``. It is no ``VecNormalize``, so the ``eval_env`` of an ``EvalCallback`` need
-    not be wrapped the same way.
+    Each reward is divided by the standard deviation of the running discounted returns of all copies of its env, and
+    then clipped. With one statistic for all envs, the env with the largest returns would make the rewards of the
+    others vanish. For one env, the result equals ``VecNormalize(venv, norm_obs=False)``. This class is not a
+    ``VecNormalize``, so that the ``eval_env`` of an ``EvalCallback`` need not be wrapped the same way.
 
-    :param venv: envs with an attribute ``env_id``, equal for copies of the same env.
+    :param venv: envs with an attribute ``env_id`` that is equal for copies of the same env, as :func:`make_multi_env`
+        makes them.
     :param training: whether statistics are updated.
     :param clip_reward: largest absolute value of a scaled reward.
     :param gamma: the discount of the learner.
-    :param epsilon: added to the variance, so that it is never 0.
+    :param epsilon: small number that is added to the variance, so that the variance is never 0.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class PerEnvRewardNormalization(VecEnvWrapper):
         return observations
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Wait for the step; its rewards are scaled."""
+        """Wait for the step, and scale its rewards."""
         observations, rewards, dones, infos = self.venv.step_wait()
         self.old_reward = rewards
         if self.training:
@@ -143,25 +145,25 @@ class PerEnvRewardNormalization(VecEnvWrapper):
     def normalize_reward(self, reward: NDArray[Any]) -> NDArray[np.float32]:
         """Scale rewards without updating the statistics.
 
-        :param reward: one per env, ``(n_envs,)``.
+        :param reward: one number per copy, ``(n_envs,)``.
         """
         return np.clip(reward / self._scale(), -self.clip_reward, self.clip_reward).astype(np.float32)
 
     def unnormalize_reward(self, reward: NDArray[Any]) -> NDArray[Any]:
         """Undo the scaling, except where it was clipped.
 
-        :param reward: one per env, ``(n_envs,)``.
+        :param reward: one number per copy, ``(n_envs,)``.
         """
         return reward * self._scale()
 
     def get_original_reward(self) -> NDArray[Any]:
-        """The rewards of the last step before scaling, ``(n_envs,)``."""
+        """Return the rewards of the last step before scaling, ``(n_envs,)``."""
         return self.old_reward.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write settings and statistics as JSON.
+        """Write arguments and statistics as JSON.
 
-        :param path: of the file.
+        :param path: the file.
         """
         settings = {name: getattr(self, name) for name in ("training", "clip_reward", "gamma", "epsilon")}
         statistics = {
@@ -172,12 +174,13 @@ class PerEnvRewardNormalization(VecEnvWrapper):
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv) -> PerEnvRewardNormalization:
-        """Scale the rewards of ``venv`` as saved.
+        """Scale the rewards of envs with saved statistics.
 
-        :param path: of a file that :meth:`save` wrote.
-        :param venv: not yet scaled, e.g. from :func:`make_multi_env` with ``normalize_reward=False``. It may have
-            fewer kinds of envs than the file, and other numbers of copies.
-        :raises ValueError: if the file has no statistics of an env: give it the name it had, or begin with new ones.
+        :param path: a file that :meth:`save` wrote.
+        :param venv: envs without scaling, e.g. from :func:`make_multi_env` with ``normalize_reward=False``. They may be
+            fewer kinds of envs than in the file, with other numbers of copies.
+        :raises ValueError: if the file has no statistics of an env. Give the env the name that it had, or begin with
+            new statistics.
         """
         settings = json.loads(Path(path).read_text())
         statistics = settings.pop("statistics")
@@ -193,12 +196,15 @@ class PerEnvRewardNormalization(VecEnvWrapper):
         return env
 
     def _scale(self) -> NDArray[np.float64]:
-        """Standard deviation of the returns, for each copy, ``(n_envs,)``."""
+        """Return the standard deviation of the returns for each copy, ``(n_envs,)``."""
         return np.sqrt(np.array([float(self.ret_rms[name].var) for name in self.env_ids]) + self.epsilon)
 
 
 class _NamedEnv(gym.Wrapper):
-    """Put the name of the env into every info. Below Monitor, which can then write it into its file."""
+    """Put the name of the env into every info.
+
+    Monitor is around this wrapper, and writes the name into its file.
+    """
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
         super().__init__(env)
@@ -214,7 +220,7 @@ class _NamedEnv(gym.Wrapper):
 
 
 def _kinds(envs: Any) -> list[EnvSettings]:
-    """The envs, in their order."""
+    """Return the envs in their order."""
     if isinstance(envs, str) or not isinstance(envs, Mapping | Sequence):
         raise TypeError(
             "envs is a mapping from id to number of copies, e.g. {'CartPole-v1': 4}, or a sequence of EnvCopies; got "
