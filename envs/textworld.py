@@ -148,8 +148,8 @@ class TextWorldEnv(gym.Env):
 
         :param action: any text. Where the game does not understand it, its answer says so.
         """
-        # A line break would be read as a second command.
-        command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
+        # A line break would be read as a second command, and what follows a backslash as one to the interpreter itself.
+        command = _plain(" ".join(action.replace("\\", " ").split()))[:LONGEST_COMMAND]
         left = self._room()
         self._state, score, done = self._running.step(command)
         if self._room() != left:

@@ -14,7 +14,9 @@ from lmpolicy.text.task import GenericTask, TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
-    from lmpolicy.lm.guard import GuardWarning, NonFiniteError
+    from lmpolicy.lm.guard import NonFiniteError
+    from lmpolicy.lm.judging import GuardWarning
+    from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.env_settings import EnvCopies
@@ -35,6 +37,7 @@ __all__ = [
     "NonFiniteError",
     "ParseError",
     "PerEnvRewardNormalization",
+    "PolicySettings",
     "Prompt",
     "TextObservationWrapper",
     "TextSpace",
@@ -50,11 +53,12 @@ _LAZY = {
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.env_settings",
-    "GuardWarning": "lmpolicy.lm.guard",
+    "GuardWarning": "lmpolicy.lm.judging",
     "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
+    "PolicySettings": "lmpolicy.lm.settings",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "make_multi_env": "lmpolicy.training.multi_env",

@@ -245,6 +245,16 @@ def test_time_limit_and_odd_commands(folder: Path) -> None:
     assert (terminated, truncated) == (False, True)
 
 
+@pytest.mark.parametrize("command", ["go\\x", "\\Tlook", "look\\}"])
+def test_a_backslash_is_no_command_to_the_interpreter(folder: Path, command: str) -> None:
+    env = make(folder)
+    answers = []
+    for text in (command, command.replace("\\", " ")):
+        env.reset(seed=0)
+        answers.append(env.step(text)[0])
+    assert answers[0] == answers[1]
+
+
 # --- wrapped --------------------------------------------------------------------------------------
 
 
