@@ -1,7 +1,7 @@
 """What a language model that learnt one world does in others: success in and out of distribution.
 
-    python benchmarks/generalisation.py                            # grids and text adventures; half an hour per seed
-    python benchmarks/generalisation.py --worlds grid --seeds 0    # a part
+    python -m benchmarks.generalisation                            # grids and text adventures; half an hour per seed
+    python -m benchmarks.generalisation --worlds grid --seeds 0    # a part
 
 grid: trained on BabyAI-GoToObj-v0, but on no mission that names purple or a box; tested on such missions, with words
 that neither training nor the LM has read, with synonyms of actions, another phrasing, and a larger room.
@@ -26,16 +26,16 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import gymnasium as gym
 import torch
-from _learning_train import evaluate
-from _learning_worlds import RandomPhrases, missing
-from _machine import processor
 from stable_baselines3 import PPO
 
 import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.train import evaluate
+from benchmarks.learning.worlds import RandomPhrases, missing
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
-RESULTS = Path(__file__).parent / "results"
 HELD_OUT = ("purple", "box")
 COPIES, TEST_SEED = 50, 5_000_000
 FIELDS = ("world", "condition", "method", "seed", "success", "mean_length", "episodes", "threads", "processor", "torch")
@@ -125,13 +125,13 @@ SYNONYMS = {
     "toggle": "use",
 }
 GRID = (
-    Condition("as trained", {"help": as_trained}),
-    Condition("missions that name purple", {"help": asks_for("purple")}),
-    Condition("missions that name a box", {"help": asks_for("box")}),
-    Condition("words never read: maroon, sphere, wrench", {"help": as_trained, "task": Reworded(INVENTED)}),
-    Condition("synonyms of actions", {"help": as_trained, "task": Reworded(phrases=SYNONYMS)}),
-    Condition("another phrasing", {"help": as_trained, "task": Reworded(PHRASING)}),
-    Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained}, {"room_size": 12}),
+    Condition("as trained", {"training_wrapper": as_trained}),
+    Condition("missions that name purple", {"training_wrapper": asks_for("purple")}),
+    Condition("missions that name a box", {"training_wrapper": asks_for("box")}),
+    Condition("words never read: maroon, sphere, wrench", {"training_wrapper": as_trained, "task": Reworded(INVENTED)}),
+    Condition("synonyms of actions", {"training_wrapper": as_trained, "task": Reworded(phrases=SYNONYMS)}),
+    Condition("another phrasing", {"training_wrapper": as_trained, "task": Reworded(PHRASING)}),
+    Condition("a room of 12 x 12 instead of 8 x 8", {"training_wrapper": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 20}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import encode, gradients, make_policy, prompt
+from helpers.lm_tools import encode, gradients, make_policy, prompt, scores_of
 
-from lmpolicy.lm.value_head import EPSILON, LARGEST, ValueHead
+from lmpolicy.lm.value_head import EPSILON, FEATURE_BOUND, ValueHead
 
 
 def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
@@ -36,7 +36,7 @@ def naive_value(head: ValueHead, tokens: th.Tensor) -> th.Tensor:
         contents = [head.contents.weight[rows] @ token + head.contents.bias[rows] for token in tokens]
         features += sum(share * content for share, content in zip(shares, contents, strict=True)) / sum(shares)
     standardised = (th.stack(features) - head.mean) / (head.variance.sqrt() + EPSILON)
-    return head.mlp(standardised.clamp(-LARGEST, LARGEST))[0]
+    return head.mlp(standardised.clamp(-FEATURE_BOUND, FEATURE_BOUND))[0]
 
 
 @pytest.mark.parametrize("heads", [1, 4])
@@ -139,7 +139,7 @@ def test_new_value_head_says_zero(llama: str) -> None:
 def test_value_loss_reaches_the_lm_only_if_asked(llama: str, lora: Any, value_gradient: bool) -> None:
     policy = make_policy(llama, lora=lora, value_gradient=value_gradient)
     prompts = [prompt("row 1", system="You play a game. Choose the best action."), prompt("row 2, column 3")]
-    _, values = policy.engine(encode(prompts))
+    _, values = scores_of(policy, encode(prompts))
     found = gradients(policy, values.square().sum())
     into_head = max(gradient.abs().max() for name, gradient in found.items() if "value_head" in name)
     into_lm = max(gradient.abs().max() for name, gradient in found.items() if "value_head" not in name)
