@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.answer_tools import writing_policy
 from helpers.lm_tools import SHARED, encode, make_policy
+from helpers.written_answers import writing_policy
 
 from lmpolicy import LMActorCriticPolicy
 

@@ -10,8 +10,8 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
+from helpers.scripted_prompts import CUT, read, told
 from helpers.toy_envs import Script, Told, Toy
-from helpers.wrapper_tools import CUT, read, told
 
 import lmpolicy.text.phrases
 import lmpolicy.text.prompt

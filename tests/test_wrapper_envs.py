@@ -14,10 +14,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from gymnasium.wrappers import TimeLimit, TransformReward
-from helpers.env_tools import IDS
-from helpers.spaces_strategy import finite_action_spaces, gym_spaces
+from helpers.bundled_envs import IDS
+from helpers.random_spaces import finite_action_spaces, gym_spaces
+from helpers.scripted_prompts import expected, read, told
 from helpers.toy_envs import Script, Told, Toy
-from helpers.wrapper_tools import expected, read, told
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env

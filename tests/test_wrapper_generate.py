@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
+from helpers.scripted_prompts import read
 from helpers.toy_envs import Script, Told, Toy
-from helpers.wrapper_tools import read
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv

@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from helpers.scripted_prompts import CUT, expected, read, told
 from helpers.toy_envs import Script, Told, Toy
-from helpers.wrapper_tools import CUT, expected, read, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

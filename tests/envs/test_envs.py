@@ -10,7 +10,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.env_tools import IDS, env_actions, make
+from helpers.bundled_envs import IDS, env_actions, make
 
 import lmpolicy.envs
 from lmpolicy.envs import FAMILIES, TASKS, TEXT_WORLD, package_of, require_package, task_for

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.env_tools import BOX2D_IDS, env_actions, make, step_from
+from helpers.bundled_envs import BOX2D_IDS, env_actions, make, step_from
 
 from lmpolicy.envs import Acrobot
 from lmpolicy.envs._words import side

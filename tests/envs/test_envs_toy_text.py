@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
-from helpers.env_tools import env_actions, make, step_from
+from helpers.bundled_envs import env_actions, make, step_from
 
 from lmpolicy import Prompt, TextObservationWrapper
 from lmpolicy.envs import FrozenLake

@@ -117,6 +117,7 @@ def make_policy(
 
 
 def prompt(text: str, actions: Sequence[str] = ("left", "right"), system: str = "") -> Prompt:
+    """A prompt of one turn of the user, after what the system says, if anything."""
     messages = [("system", system)] if system else []
     return Prompt((*messages, ("user", text)), tuple(actions))
 
@@ -198,6 +199,7 @@ def gradients(policy: LMActorCriticPolicy, loss: th.Tensor) -> dict[str, th.Tens
 
 
 def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]) -> float:
+    """Between two sets of gradients, over all parameters."""
     assert first.keys() == second.keys()
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
@@ -205,6 +207,7 @@ def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]
 def scored_batch(
     policy: LMActorCriticPolicy, prompts: list[Prompt], max_bytes: int = ROW_BYTES
 ) -> tuple[th.Tensor, th.Tensor]:
+    """Log-probabilities ``(B, K)``, -inf where illegal, and values ``(B,)``, as the policy computes them."""
     scores, values = scores_of(policy, encode(prompts, max_bytes))
     return scores.log_softmax(-1).masked_fill(scores == ILLEGAL, -th.inf), values
 

@@ -20,14 +20,17 @@ PROMPTS = [
 
 
 def corridor() -> gym.Env:
+    """A wrapped env with one legal action in its first cell and two in the others."""
     return TextObservationWrapper(Corridor(), CorridorTask(), max_prompt_bytes=ROW_BYTES)
 
 
 def cart_pole() -> gym.Env:
+    """CartPole in the bundled words."""
     return TextObservationWrapper(gym.make("CartPole-v1"))
 
 
 def ppo(model: str, env: Any, policy_kwargs: dict[str, Any] | None = None, **options: Any) -> PPO:
+    """PPO with short rollouts on a tiny model."""
     options = {"n_steps": 8, "batch_size": 8, "n_epochs": 2, "seed": 0, "device": "cpu", **options}
     # Per token, since random weights make a phrase of one token more e^6 times as likely under "sum".
     policy_kwargs = {"model": model, "lora": {"r": 4}, "score_normalization": "token", **(policy_kwargs or {})}
@@ -35,8 +38,10 @@ def ppo(model: str, env: Any, policy_kwargs: dict[str, Any] | None = None, **opt
 
 
 def weights(model: Any) -> dict[str, th.Tensor]:
+    """A copy of all weights of a learner, by name."""
     return {name: weight.detach().clone() for name, weight in model.policy.named_parameters()}
 
 
 def changed(before: dict[str, th.Tensor], after: dict[str, th.Tensor]) -> set[str]:
+    """Names of the weights that differ."""
     return {name for name in before if not th.equal(before[name], after[name])}

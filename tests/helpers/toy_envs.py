@@ -75,6 +75,8 @@ class Corridor(gym.Env):
 
 
 class CorridorTask(TextTask):
+    """Names the cell, and the ways out of it."""
+
     max_actions = 3  # one more than there ever are
 
     def format_observation(self, observation: Any) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch as th
 import transformers as hf
-from helpers.answer_tools import assert_answers_as_naive, naive_greedy, some_answers, writer_of, writing_policy
 from helpers.lm_tools import (
     SYSTEM,
     assert_same,
@@ -20,6 +19,7 @@ from helpers.lm_tools import (
     scored_batch,
     scores_of,
 )
+from helpers.written_answers import assert_answers_as_naive, naive_greedy, some_answers, writer_of, writing_policy
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy.lm.forward import PackedForward, PlainForward

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from helpers.answer_tools import (
+from helpers.lm_tools import MODELS, SHARED, UNSHARED, encode
+from helpers.written_answers import (
     assert_answers_as_naive,
     naive_answer,
     naive_greedy,
@@ -17,7 +18,6 @@ from helpers.answer_tools import (
     writer_of,
     writing_policy,
 )
-from helpers.lm_tools import MODELS, SHARED, UNSHARED, encode
 
 from lmpolicy.text.spaces import row_keys
 

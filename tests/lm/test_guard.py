@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.guard_tools import signs, varied
 from helpers.lm_tools import encode, make_policy
 from helpers.policy_tools import PROMPTS, ppo, weights
+from helpers.sign_env import signs, varied
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 

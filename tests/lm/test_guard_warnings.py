@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.guard_tools import signs, varied
 from helpers.lm_tools import encode, make_policy
 from helpers.policy_tools import corridor, ppo
+from helpers.sign_env import signs, varied
 from stable_baselines3.common.env_util import make_vec_env
 
 from lmpolicy import (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from helpers.answer_tools import naive_greedy, writer_of, writing_policy
 from helpers.lm_tools import SHARED, encode
+from helpers.written_answers import naive_greedy, writer_of, writing_policy
 
 from lmpolicy.lm import merging
 from lmpolicy.lm.merging import MergedAdapters

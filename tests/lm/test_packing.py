@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.packing_tools import PHRASES, Phrases, phrase_sets
+from helpers.phrase_sets import PHRASES, Phrases, phrase_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

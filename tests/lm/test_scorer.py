@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch as th
-from helpers.answer_tools import some_answers, writer_of, writing_policy
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy
+from helpers.written_answers import some_answers, writer_of, writing_policy
 
 from lmpolicy.lm.actors import PhraseActor, TextActor
 from lmpolicy.lm.queries import Query

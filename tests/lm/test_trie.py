@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.packing_tools import PHRASES, Phrases, phrase_sets
+from helpers.phrase_sets import PHRASES, Phrases, phrase_sets
 from hypothesis import given
 
 from lmpolicy.lm.trie import PROMPT_END, Trie, branches, build_trie

@@ -17,7 +17,7 @@ from gymnasium.spaces import (
     Text,
     Tuple,
 )
-from helpers.spaces_strategy import GRAPH, PAIR
+from helpers.random_spaces import GRAPH, PAIR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

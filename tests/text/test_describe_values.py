@@ -19,7 +19,7 @@ from gymnasium.spaces import (
     Text,
     Tuple,
 )
-from helpers.spaces_strategy import GRAPH, PAIR, exact_spaces, finite_action_spaces, gym_spaces
+from helpers.random_spaces import GRAPH, PAIR, exact_spaces, finite_action_spaces, gym_spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

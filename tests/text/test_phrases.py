@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from helpers.spaces_strategy import finite_action_spaces
+from helpers.random_spaces import finite_action_spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

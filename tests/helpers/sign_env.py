@@ -34,13 +34,17 @@ class Signs(gym.Env):
 
 
 class SignsTask(Told):
+    """Names the sign."""
+
     def format_observation(self, observation: Any) -> str:
         return f"sign {observation}"
 
 
 def signs(reward: Callable[[int], float]) -> gym.Env:
+    """The wrapped env, with rewards by number of step."""
     return TextObservationWrapper(Signs(reward), SignsTask(), max_prompt_bytes=ROW_BYTES)
 
 
 def varied(step: int) -> float:
+    """Rewards 0, 1 and 2 by turns."""
     return float(step % 3)

@@ -12,6 +12,7 @@ CUT = " [... cut]"
 
 
 def told(*texts: str, **kwargs: Any) -> TextObservationWrapper:
+    """A wrapped env that shows these texts one after the other."""
     return TextObservationWrapper(Script(texts), Told(), **kwargs)
 
 
@@ -26,5 +27,6 @@ def read(env: TextObservationWrapper, row: Any) -> Prompt:
 
 
 def expected(*turns: str, system: str = "Play. Possible actions: left, right.") -> Prompt:
+    """The prompt after these turns, which are the user's and the assistant's by turns."""
     messages = [("user" if index % 2 == 0 else "assistant", turn) for index, turn in enumerate(turns)]
     return Prompt((("system", system), *messages), ("left", "right"))

@@ -29,6 +29,7 @@ def writing_policy(
 
 
 def writer_of(policy: LMActorCriticPolicy) -> TextActor:
+    """What writes the answers of a policy."""
     assert isinstance(policy.actor, TextActor)
     return policy.actor
 
