@@ -1,6 +1,6 @@
 """What the README's quick start reaches: CartPole with the named settings, and with the defaults of PPO.
 
-    python benchmarks/quick_start.py --settings named defaults
+    python -m benchmarks.quick_start --settings named defaults
 
 Trains once per choice of settings, evaluates 100 episodes with the most likely action, and writes
 benchmarks/results/quick_start.csv. For the named settings, it also writes benchmarks/results/quick_start.txt: what the
@@ -14,14 +14,16 @@ from pathlib import Path
 
 import gymnasium as gym
 import torch
-from _machine import processor
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "CartPole-v1"
+SETTINGS = lmpolicy.hyperparameters(ENV_ID)
 STATES = (
     (0.0, 0.0, 0.0, 0.0),
     (0.1, 0.2, 0.03, 0.1),
@@ -38,14 +40,13 @@ def make_model(name, seed):
     if name == "defaults":
         env = TextObservationWrapper(gym.make(ENV_ID))
         return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu"), []
-    settings = lmpolicy.hyperparameters(ENV_ID)
-    env = settings.make_env(seed=seed)
-    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **settings.ppo), settings.callbacks()
+    env = SETTINGS.make_env(seed=seed)
+    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **SETTINGS.ppo), SETTINGS.callbacks()
 
 
 def evaluate(model, episodes, deterministic=True):
     """Mean return on envs of their own."""
-    env = lmpolicy.hyperparameters(ENV_ID).make_env(1000, n_envs=10, training=False)
+    env = SETTINGS.make_env(1000, n_envs=10, training=False)
     return evaluate_policy(model, env, episodes, deterministic=deterministic)[0]
 
 
@@ -80,11 +81,11 @@ def measure(name, args):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--settings", nargs="+", choices=("named", "defaults"), default=["named", "defaults"])
-    parser.add_argument("--steps", type=int, default=lmpolicy.hyperparameters(ENV_ID).total_timesteps)
+    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps)
     parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
