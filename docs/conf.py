@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # describe this source tree, also where another version is installed
 
-import lmpolicy
+import lmpolicy  # noqa: E402  # after the path
 
 project = "lmpolicy"
 author = "the lmpolicy contributors"
