@@ -32,11 +32,11 @@ format: $(STAMP)  ## format the code and repair what the linter can
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
-bench: $(STAMP)  ## run every script in benchmarks/: many hours
-	@found=; for script in benchmarks/[a-z]*.py; do \
-		test -e "$$script" || continue; found=1; \
-		echo "== $$script"; $(RUN) "$$script" $(ARGS) || exit 1; \
-	done; test "$$found" || echo "benchmarks/ holds no scripts"
+bench: $(STAMP)  ## run every benchmark: many hours
+	@for path in benchmarks/*/__main__.py benchmarks/[a-z]*.py; do \
+		name=$$(basename "$${path%/__main__.py}" .py); \
+		echo "== $$name"; $(RUN) -m "benchmarks.$$name" $(ARGS) || exit 1; \
+	done
 
 clean:  ## remove the environment, build products and caches (runs/ stays)
 	rm -rf $(VENV) build dist lmpolicy.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,7 +1,7 @@
 """Whether free text learns: PPO with answers that the bundled LM writes, on a frozen lake and a contextual bandit.
 
-    python benchmarks/free_text.py                       # both tasks, three seeds: about half an hour on two cores
-    python benchmarks/free_text.py --tasks bandit --seeds 0
+    python -m benchmarks.free_text                       # both tasks, three seeds: about half an hour on two cores
+    python -m benchmarks.free_text --tasks bandit --seeds 0
 
 Every 2 000 env steps, 100 episodes on envs of their own seeds, with the most likely tokens; how many answers could not
 be read is counted there, and among the answers sampled in training since the last time. Settings are those of
@@ -17,13 +17,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import torch
-from _machine import processor
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy, TextTask
 
 EVERY, EPISODES, EVALUATION_ENVS = 2_000, 100, 20
@@ -141,7 +142,7 @@ def main(argv=None):
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the settings")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)

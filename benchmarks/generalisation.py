@@ -1,7 +1,7 @@
 """What a language model that learnt one world does in others: success in and out of distribution.
 
-    python benchmarks/generalisation.py                            # grids and text adventures; half an hour per seed
-    python benchmarks/generalisation.py --worlds grid --seeds 0    # a part
+    python -m benchmarks.generalisation                            # grids and text adventures; half an hour per seed
+    python -m benchmarks.generalisation --worlds grid --seeds 0    # a part
 
 grid: trained on BabyAI-GoToObj-v0, but on no mission that names purple or a box; tested on such missions, with words
 that neither training nor the LM has read, with synonyms of actions, another phrasing, and a larger room.
@@ -26,16 +26,16 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import gymnasium as gym
 import torch
-from _learning_train import evaluate
-from _learning_worlds import RandomPhrases, missing
-from _machine import processor
 from stable_baselines3 import PPO
 
 import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.train import evaluate
+from benchmarks.learning.worlds import RandomPhrases, missing
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
-RESULTS = Path(__file__).parent / "results"
 HELD_OUT = ("purple", "box")
 COPIES, TEST_SEED = 50, 5_000_000
 FIELDS = ("world", "condition", "method", "seed", "success", "mean_length", "episodes", "threads", "processor", "torch")

@@ -1,7 +1,7 @@
 """How much past a partially observed world takes: history length against success and cost.
 
-    python benchmarks/history.py                         # history 0, 1, 2, 4 and 8
-    python benchmarks/history.py --history 0 1 --seeds 0
+    python -m benchmarks.history                         # history 0, 1, 2, 4 and 8
+    python -m benchmarks.history --history 0 1 --seeds 0
 
 TextWorld's coin collector: rooms in a row, of which one sees the one where one is. Which way one came is left out of
 the observation, and so in the past alone. PPO with the named settings learns on 100 games and is tested on 20
@@ -21,16 +21,16 @@ from statistics import fmean
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
-from _learning_train import evaluate
-from _learning_worlds import missing
-from _machine import processor
 from stable_baselines3 import PPO
 
 import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.train import evaluate
+from benchmarks.learning.worlds import missing
 from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.envs import TEXT_WORLD, TextWorld
 
-RESULTS = Path(__file__).parent / "results"
 GAMES = {"challenge": "coin_collector", "level": 5, "games": 100}
 OTHERS = {"split": "test", "games": 20}
 FIELDS = (

@@ -1,7 +1,7 @@
 """Where the time of a training run goes: PPO with the bundled LM on CartPole and on Blackjack.
 
-    python benchmarks/learn_profile.py
-    python benchmarks/learn_profile.py --steps 1024 --envs CartPole-v1
+    python -m benchmarks.learn_profile
+    python -m benchmarks.learn_profile --steps 1024 --envs CartPole-v1
 
 Trains with the named settings of CartPole and measures the wall-clock time of each part, without that of the
 parts it calls. "LM backward" has the backward pass of the LM head, the scores and the value head, too: autograd runs
@@ -19,11 +19,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from _machine import processor
 from stable_baselines3 import PPO
 
 import lmpolicy.lm.forward
 import lmpolicy.lm.scoring
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.reading import Reader
@@ -98,7 +99,7 @@ def parse(argv):
     parser.add_argument("--steps", type=int, default=8_192, help="env steps, after one iteration that is not measured")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="folder")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
     return parser.parse_args(argv)
 
 

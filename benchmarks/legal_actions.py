@@ -1,7 +1,7 @@
 """What 42 legal actions cost that change at every step: PPO's env steps per second, beside prompts x actions.
 
-    python benchmarks/legal_actions.py
-    python benchmarks/legal_actions.py --actions 6 42 --repetitions 5
+    python -m benchmarks.legal_actions
+    python -m benchmarks.legal_actions --actions 6 42 --repetitions 5
 
 A storeroom shows seven of 48 things at every step, others at the next; each can be handled in six ways, so of 288
 phrases of 3 to 8 tokens, 42 are legal. PPO collects a rollout and learns from it (one epoch), once with the scoring
@@ -23,12 +23,13 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import gymnasium as gym
 import torch
-from _machine import processor
-from _scoring_methods import joint_log_probs
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from torch.nn.utils.rnn import pad_sequence
 
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
 from lmpolicy.bundled import WORLDS
 from lmpolicy.lm.scoring import ILLEGAL, ScoringEngine
@@ -218,7 +219,7 @@ def main(argv=None):
     parser.add_argument("--repetitions", type=int, default=5, help="pairs of runs; medians are reported")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "legal_actions.csv")
+    parser.add_argument("--output", type=Path, default=RESULTS / "legal_actions.csv")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     rows = [measure(actions, args) for actions in args.actions]

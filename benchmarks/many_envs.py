@@ -1,13 +1,13 @@
 """One adapter for five envs at once, held against an adapter for each.
 
-    python benchmarks/many_envs.py                     # five seeds; hours
-    python benchmarks/many_envs.py --seeds 0           # a part
-    python benchmarks/many_envs.py --report-only       # the table from the runs that are there
+    python -m benchmarks.many_envs                     # five seeds; hours
+    python -m benchmarks.many_envs --seeds 0           # a part
+    python -m benchmarks.many_envs --report-only       # the table from the runs that are there
 
-Trains as examples/many_envs.py does and evaluates every env as benchmarks/learning.py does, along the way and at the
-end. Rows go to TASK_lm-five-envs_SEED.csv beside those of learning.py, whose report shows them too; runs that are
-complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after as
-many env steps in it, the one adapter for all has come. Writes many_envs.csv.
+Trains as examples/many_envs.py does and evaluates every env as benchmarks.learning does, along the way and at the
+end. Rows go to the files of benchmarks.learning as method lm-five-envs, and its report shows them too; runs that are
+complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after
+as many env steps in it, the one adapter for all has come. Writes many_envs.csv.
 """
 
 import argparse
@@ -21,16 +21,18 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
-from _examples import load_example
-from _learning_report import require
-from _learning_statistics import Group, interquartile_mean, read_groups
-from _learning_tasks import BY_NAME, FIVE, LM, RANDOM, Unit
-from _learning_train import FIELDS, FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from stable_baselines3 import PPO
 
+from benchmarks.common.examples import load_example
+from benchmarks.common.paths import LEARNING
+from benchmarks.learning.report import require
+from benchmarks.learning.results import FIELDS, add_run
+from benchmarks.learning.runs import Run
+from benchmarks.learning.statistics import Group, interquartile_mean, read_groups
+from benchmarks.learning.tasks import BY_NAME, FIVE, LM, RANDOM
+from benchmarks.learning.train import FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 
-RESULTS = Path(__file__).parent / "results" / "learning"
 TASKS = {
     "CartPole-v1": "cartpole",
     "Blackjack-v1": "blackjack",
@@ -44,19 +46,18 @@ EVALUATIONS = 4
 COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
 
 
-def units(seed, args):
-    """Where the rows of each env go."""
+def runs_of(seed, args):
+    """The run of each env."""
     return {
-        env_id: Unit(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
+        env_id: Run(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
         for env_id, task in TASKS.items()
     }
 
 
-def run(seed, args):
-    """Train one adapter on all envs; the files are there only once it is complete."""
-    example = load_example("many_envs")
+def train(seed, args):
+    """Train one adapter on all envs; its runs are in the files of the tasks only once all are complete."""
+    example, runs = load_example("many_envs"), runs_of(seed, args)
     training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
-    width, files = int(training.action_space.n), units(seed, args)
     model = PPO(
         LMActorCriticPolicy,
         training,
@@ -65,38 +66,59 @@ def run(seed, args):
         policy_kwargs=example.POLICY_KWARGS,
         **example.HYPERPARAMETERS,
     )
-    evaluations = {
-        one.env_id: make_multi_env(
-            [replace(one, n_envs=files[one.env_id].evaluation_copies)],
-            FIRST_SEED + SEEDS * seed,
-            normalize_reward=False,
-            n_actions=width,
-        )
-        for one in example.ENVS
-    }
-    total = (args.steps or example.STEPS) * len(files)
-    digest = hashlib.sha1(repr((example.ENVS, example.HYPERPARAMETERS, example.POLICY_KWARGS)).encode()).hexdigest()[:8]
+    total = (args.steps or example.STEPS) * len(runs)
     with ExitStack() as stack:
-        writers = {}
-        for env_id, unit in files.items():
-            file = stack.enter_context(unit.part.open("w", newline="", buffering=1))
-            writers[env_id] = csv.DictWriter(file, FIELDS)
-            writers[env_id].writeheader()
-
-        def measure(steps, seconds, sampled=False):
-            for env_id, unit in files.items():
-                numbers = evaluate(model, evaluations[env_id], unit.evaluation_episodes, sampled)
-                own = {"env_steps": steps // len(files), "train_seconds": f"{seconds:.1f}", "settings": digest}
-                writers[env_id].writerow({**labels(unit), **own, **numbers})
-                print(f"{unit}: {steps // len(files):>8,} env steps, return {numbers['mean_return']}", flush=True)
-
+        measure = measurement(model, runs, evaluation_envs(example, runs, int(training.action_space.n), seed), stack)
         along = EvaluateAlong(total // EVALUATIONS, measure)
         model.learn(total, callback=[*example.callbacks(), along])
         seconds = along.seconds()
         for sampled in (False, True):
             measure(model.num_timesteps, seconds, sampled)
-    for unit in files.values():
-        unit.part.replace(unit.path)
+    for run in runs.values():
+        add_run(run.part, run.path)
+
+
+def evaluation_envs(example, runs, n_actions, seed):
+    """Each env by itself, as wide as all together, with seeds of its own and rewards as they are."""
+    return {
+        one.env_id: make_multi_env(
+            [replace(one, n_envs=runs[one.env_id].evaluation_copies)],
+            FIRST_SEED + SEEDS * seed,
+            normalize_reward=False,
+            n_actions=n_actions,
+        )
+        for one in example.ENVS
+    }
+
+
+def measurement(model, runs, envs, stack):
+    """What evaluates the model on every env and writes a row to the part of its run.
+
+    :param model: that is trained.
+    :param runs: by env id.
+    :param envs: of the evaluations, by env id.
+    :param stack: closes the files.
+    """
+    writers, settings = {}, digest(load_example("many_envs"))
+    for env_id, run in runs.items():
+        run.folder.mkdir(parents=True, exist_ok=True)
+        file = stack.enter_context(run.part.open("w", newline="", buffering=1))
+        writers[env_id] = csv.DictWriter(file, FIELDS)
+        writers[env_id].writeheader()
+
+    def measure(steps, seconds, sampled=False):
+        for env_id, run in runs.items():
+            numbers = evaluate(model, envs[env_id], run.evaluation_episodes, sampled)
+            own = {"env_steps": steps // len(runs), "train_seconds": f"{seconds:.1f}", "settings": settings}
+            writers[env_id].writerow({**labels(run), **own, **numbers})
+            print(f"{run}: {steps // len(runs):>8,} env steps, return {numbers['mean_return']}", flush=True)
+
+    return measure
+
+
+def digest(example):
+    """A few characters that change with the settings of the example."""
+    return hashlib.sha1(repr((example.ENVS, example.HYPERPARAMETERS, example.POLICY_KWARGS)).encode()).hexdigest()[:8]
 
 
 def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
@@ -135,7 +157,7 @@ def report(folder: Path) -> None:
         print("".join(f"{row[column]:>15}" for column in COLUMNS))
     missing = [task for task in TASKS.values() if task not in {row["task"] for row in rows}]
     if missing:
-        print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks/learning.py for them first")
+        print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks.learning for them first")
 
 
 def main(argv=None):
@@ -144,17 +166,17 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, help="env steps in each env; default: those of the example")
     parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder, that of benchmarks/learning.py")
+    parser.add_argument("--output", type=Path, default=LEARNING, help="folder, that of benchmarks.learning")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     require()
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
     for seed in [] if args.report_only else args.seeds:
-        if all(unit.path.exists() for unit in units(seed, args).values()):
+        if all(run.rows() for run in runs_of(seed, args).values()):
             print(f"seed {seed} is complete already")
             continue
-        run(seed, args)
+        train(seed, args)
     report(args.output)
 
 

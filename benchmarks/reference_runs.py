@@ -1,7 +1,7 @@
 """Four short trainings with everything they log, to hold one version of the code against another.
 
-    python benchmarks/reference_runs.py --output old.json      # in a checkout of one commit
-    python benchmarks/reference_runs.py --against old.json     # in a checkout of the other, on the same machine
+    python -m benchmarks.reference_runs --output old.json      # in a checkout of one commit
+    python -m benchmarks.reference_runs --against old.json     # in a checkout of the other, on the same machine
 
 Every value that reaches the logger is kept, but for those that tell the time, and a digest of all weights and of the
 optimizer's state. Two versions with the same arithmetic give the same numbers to the last bit; the largest difference

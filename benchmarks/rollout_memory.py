@@ -1,7 +1,7 @@
 """What remembering scores during a rollout saves: env steps per second in Blackjack, with and without.
 
-    python benchmarks/rollout_memory.py                    # the bundled LM and one of 135 M parameters
-    python benchmarks/rollout_memory.py --models bundled
+    python -m benchmarks.rollout_memory                    # the bundled LM and one of 135 M parameters
+    python -m benchmarks.rollout_memory --models bundled
 
 Weights do not change within a rollout, so the engine keeps what it computed until they do; envs with few different
 prompts then cost one call of the LM each. Rollouts only: PPO with 8 envs, no update. Without memory means that it is
@@ -22,11 +22,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import gymnasium as gym
 import torch
-from _machine import processor
-from _scoring_models import BUNDLED, SMOLLM, best_dtype, save_model
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.scoring.models import BUNDLED, SMOLLM, best_dtype, save_model
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV, ENVS = "Blackjack-v1", 8
@@ -97,7 +98,7 @@ def main(argv=None):
     parser.add_argument("--repetitions", type=int, default=3, help="pairs of rollouts, each with another seed")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)

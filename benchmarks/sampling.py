@@ -1,7 +1,7 @@
 """How fast answers are written and learnt from: against model.generate, and against the bare layers.
 
-    python benchmarks/sampling.py                    # everything; about half an hour on two cores
-    python benchmarks/sampling.py --models bundled   # one model, two minutes
+    python -m benchmarks.sampling                    # everything; about half an hour on two cores
+    python -m benchmarks.sampling --models bundled   # one model, two minutes
 
 Sampling, 32 new tokens for each of 1, 8 and 32 envs, whose prompts have 150 tokens of which all share two thirds:
 
@@ -35,11 +35,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import numpy as np
 import torch as th
-from _machine import processor
-from _scoring_measure import peak_of_tensors
-from _scoring_models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, make_policy, save_model
 from transformers import AutoTokenizer
 
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.scoring.measure import peak_of_tensors
+from benchmarks.scoring.models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, make_policy, save_model
 from lmpolicy import Prompt, TextSpace, TokenSpace
 from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
 from lmpolicy.lm.forward import call
@@ -248,7 +249,7 @@ def main(argv=None):
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--work", nargs="+", choices=WORK, default=WORK, help="what to measure")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)

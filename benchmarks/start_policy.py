@@ -1,6 +1,6 @@
 """How near to uniform the start policy is: mean of the largest action probability on each bundled env.
 
-    python benchmarks/start_policy.py
+    python -m benchmarks.start_policy
 
 Reads prompts of random play with the untrained policy. Writes benchmarks/results/start_policy.csv.
 """
@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.pretraining.corpus import WEIGHTS
 
@@ -38,7 +39,7 @@ def main(argv=None):
     parser.add_argument("--model", help="hub id or folder; default: the bundled LM")
     parser.add_argument("--prompts", type=int, default=500, help="prompts per env")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "start_policy.csv")
+    parser.add_argument("--output", type=Path, default=RESULTS / "start_policy.csv")
     args = parser.parse_args(argv)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with args.output.open("w", newline="") as file:

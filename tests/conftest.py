@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from types import ModuleType
@@ -39,11 +40,6 @@ def llama(tiny_models: dict[str, Path]) -> str:
 
 
 @pytest.fixture
-def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script of the learning benchmark."""
-    from helpers.learning_tools import BENCHMARKS
-
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import learning
-
-    return learning
+def learning() -> ModuleType:
+    """The command of the learning benchmark."""
+    return importlib.import_module("benchmarks.learning.__main__")

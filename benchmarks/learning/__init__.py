@@ -1,0 +1,1 @@
+"""How well language models learn; see ``python -m benchmarks.learning --help``."""

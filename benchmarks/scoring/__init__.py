@@ -1,0 +1,1 @@
+"""How fast action phrases are scored; see ``python -m benchmarks.scoring --help``."""
