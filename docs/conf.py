@@ -42,5 +42,6 @@ nitpick_ignore_regex = [
     # The inside of the package: see the page on architecture, which speaks of it in prose.
     (r"py:.*", r"lmpolicy\.(lm|bundled|pretraining)\..*"),
     (r"py:.*", r"(dataclasses\.replace|tokenizer_fingerprint|Box)"),
-    (r"py:.*", r"lmpolicy\.text\.(answers|composer|describing|phrases|space_parts|spelling)\..*"),
+    (r"py:.*", r"lmpolicy\.text\.(?!parsing|prompt|spaces|task)\w+\..*"),
+    (r"py:.*", r"lmpolicy\.training\.env_settings\.EnvSettings"),
 ]
