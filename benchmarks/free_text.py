@@ -29,8 +29,18 @@ from lmpolicy import Hyperparameters, LMActorCriticPolicy, TextTask
 
 EVERY, EPISODES, EVALUATION_ENVS = 2_000, 100, 20
 FIELDS = (
-    *("task", "seed", "env_steps", "train_seconds", "mean_return", "parse_error_rate", "training_parse_error_rate"),
-    *("mean_tokens", "episodes", "threads", "torch", "processor"),
+    "task",
+    "seed",
+    "env_steps",
+    "train_seconds",
+    "mean_return",
+    "parse_error_rate",
+    "training_parse_error_rate",
+    "mean_tokens",
+    "episodes",
+    "threads",
+    "torch",
+    "processor",
 )
 
 

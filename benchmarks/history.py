@@ -34,8 +34,19 @@ from lmpolicy.envs import TEXT_WORLD, TextWorld
 GAMES = {"challenge": "coin_collector", "level": 5, "games": 100}
 OTHERS = {"split": "test", "games": 20}
 FIELDS = (
-    *("history", "seed", "env_steps", "success", "sampled_success", "mean_length", "prompt_tokens", "train_seconds"),
-    *("steps_per_s", "episodes", "threads", "processor", "torch"),
+    "history",
+    "seed",
+    "env_steps",
+    "success",
+    "sampled_success",
+    "mean_length",
+    "prompt_tokens",
+    "train_seconds",
+    "steps_per_s",
+    "episodes",
+    "threads",
+    "processor",
+    "torch",
 )
 
 

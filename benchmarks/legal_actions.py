@@ -49,9 +49,23 @@ TOLERANCE = 1e-3
 """Largest difference of log-probabilities in float32."""
 
 FIELDS = (
-    *("actions", "phrase_tokens", "prompt_tokens", "row_tokens", "row_tokens_joint"),
-    *("steps_per_s", "steps_per_s_joint", "ratio", "rollout_ratio", "update_ratio", "largest_difference"),
-    *("envs", "n_steps", "repetitions", "threads", "torch", "processor"),
+    "actions",
+    "phrase_tokens",
+    "prompt_tokens",
+    "row_tokens",
+    "row_tokens_joint",
+    "steps_per_s",
+    "steps_per_s_joint",
+    "ratio",
+    "rollout_ratio",
+    "update_ratio",
+    "largest_difference",
+    "envs",
+    "n_steps",
+    "repetitions",
+    "threads",
+    "torch",
+    "processor",
 )
 
 

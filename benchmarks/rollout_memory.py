@@ -35,8 +35,19 @@ STEPS = {BUNDLED: 2048, SMOLLM: 512}
 """Steps per env: fewer of the larger model, or the run without memory would take many minutes."""
 
 FIELDS = (
-    *("model", "dtype", "envs", "n_steps", "prompts", "distinct_prompts", "steps_per_s", "steps_per_s_without"),
-    *("ratio", "repetitions", "threads", "torch", "processor"),
+    "model",
+    "dtype",
+    "envs",
+    "n_steps",
+    "prompts",
+    "distinct_prompts",
+    "steps_per_s",
+    "steps_per_s_without",
+    "ratio",
+    "repetitions",
+    "threads",
+    "torch",
+    "processor",
 )
 
 

@@ -55,8 +55,20 @@ POLICY, SAMPLER, FIRST, GENERATE, SINGLE = "policy", "sampler", "first sampler",
 EVALUATE, FLOOR = "evaluate_actions", "floor"
 WORK = ("sampling", "update", "memory")
 FIELDS = (
-    *("model", "dtype", "work", "envs", "method", "median_s", "tokens_per_s", "env_steps_per_s", "times_faster"),
-    *("compared_with", "repetitions", "threads", "torch", "processor"),
+    "model",
+    "dtype",
+    "work",
+    "envs",
+    "method",
+    "median_s",
+    "tokens_per_s",
+    "env_steps_per_s",
+    "times_faster",
+    "compared_with",
+    "repetitions",
+    "threads",
+    "torch",
+    "processor",
 )
 MEMORY_FIELDS = ("what", "answers", "tokens", "vocabulary", "peak_mib", "all_logits_peak_mib", "ratio", "torch")
 LAYER, UPDATE = "output layer alone", "update of 2 layers"

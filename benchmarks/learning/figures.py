@@ -131,7 +131,8 @@ def _save_steps(tasks: dict[str, list[Group]], path: Path) -> Path:
     lines = math.ceil(len(learners) / columns)
     height = max(len(found) for found in learners.values())
     figure, grid = plt.subplots(
-        *(lines, columns),
+        lines,
+        columns,
         figsize=(6.4 * columns, (0.42 * height + 0.9) * lines + 0.8),
         layout="constrained",
         squeeze=False,

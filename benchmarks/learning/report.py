@@ -9,15 +9,27 @@ from benchmarks.learning.figures import save_figures
 from benchmarks.learning.statistics import SUMMARY, Group, by_task, read_groups, summarize
 
 COLUMNS = (
-    *("task", "method", "seeds", "return", "95 % interval", "mean", "sampled actions", "env steps"),
-    *("steps to threshold", "reached", "minutes"),
+    "task",
+    "method",
+    "seeds",
+    "return",
+    "95 % interval",
+    "mean",
+    "sampled actions",
+    "env steps",
+    "steps to threshold",
+    "reached",
+    "stays from",
+    "stay",
+    "minutes",
 )
 LEGEND = """\
 Return: interquartile mean over seeds of the mean return of the last evaluation, in which the most likely action is
 taken; with its bootstrap interval and the plain mean. Sampled actions: the same, when actions are drawn from the
 policy. Steps to threshold: env steps at the first evaluation whose mean return reaches the threshold, median over
-seeds, and how many seeds reached it. Minutes: of training, without evaluations, median over seeds. Evaluations are on
-envs of their own, without shaped or scaled rewards."""
+seeds, and how many seeds reached it. Stays from: env steps at the first evaluation from which on all evaluations to
+the end reach it, median over seeds, and how many seeds stay. Minutes: of training, without evaluations, median over
+seeds. Evaluations are on envs of their own, without shaped or scaled rewards."""
 
 
 def require() -> None:
@@ -73,6 +85,8 @@ def _table(groups: list[Group], summary: list[dict[str, str]]) -> str:
                 _thousands(numbers["env_steps"]) if learns else "",
                 _thousands(steps),
                 f"{numbers['seeds_reached']} of {numbers['seeds']}" if learns else "",
+                _thousands(numbers["median_steps_to_stay"]),
+                f"{numbers['seeds_staying']} of {numbers['seeds']}" if learns else "",
                 numbers["train_minutes"],
             )
         )

@@ -41,6 +41,21 @@ class FinishedRun:
         """Env steps at the first evaluation whose mean return reaches the threshold; infinity if none does."""
         return min((steps for steps, mean in self.returns().items() if mean >= threshold), default=math.inf)
 
+    def stays_from(self, threshold: float) -> float:
+        """Env steps at the first evaluation from which on all evaluations reach the threshold.
+
+        Reaching is not staying: with many evaluations, one of them may reach it by chance.
+
+        :param threshold: of the mean return.
+        :return: infinity if the last evaluation does not reach it.
+        """
+        first = math.inf
+        for steps, mean in reversed(self.returns().items()):
+            if mean < threshold:
+                break
+            first = steps
+        return first
+
     @property
     def minutes(self) -> float:
         """Minutes of training."""
@@ -103,6 +118,10 @@ class Group:
     def steps_to_threshold(self) -> list[float]:
         """Of each seed; see :meth:`FinishedRun.steps_to`."""
         return [run.steps_to(self.task.threshold) for run in self.runs]
+
+    def steps_to_stay(self) -> list[float]:
+        """Of each seed; see :meth:`FinishedRun.stays_from`."""
+        return [run.stays_from(self.task.threshold) for run in self.runs]
 
     @property
     def command(self) -> str:
@@ -170,8 +189,24 @@ def interval(numbers: list[float]) -> tuple[float, float] | None:
 
 
 SUMMARY = (
-    *("task", "method", "help", "seeds", "mean", "iqm", "iqm_low", "iqm_high", "sampled_iqm", "env_steps"),
-    *("threshold", "median_steps_to_threshold", "seeds_reached", "train_minutes", "hardware", "command"),
+    "task",
+    "method",
+    "help",
+    "seeds",
+    "mean",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
+    "sampled_iqm",
+    "env_steps",
+    "threshold",
+    "median_steps_to_threshold",
+    "seeds_reached",
+    "median_steps_to_stay",
+    "seeds_staying",
+    "train_minutes",
+    "hardware",
+    "command",
 )
 
 
@@ -179,8 +214,7 @@ def summarize(group: Group) -> dict[str, str]:
     """A line of ``learning_summary.csv``; an interval or a number of steps that there is not stays empty."""
     finals, bounds = group.finals, interval(group.finals)
     learns = group.learns
-    reached = group.steps_to_threshold()
-    middle = median(reached)
+    reached, staying = group.steps_to_threshold(), group.steps_to_stay()
     return {
         "task": group.task.name,
         "method": group.method,
@@ -193,9 +227,21 @@ def summarize(group: Group) -> dict[str, str]:
         "sampled_iqm": f"{interquartile_mean([run.final(sampled=True) for run in group.runs]):.6g}",
         "env_steps": str(max(run.steps for run in group.runs)),
         "threshold": f"{group.task.threshold:g}",
-        "median_steps_to_threshold": "" if not learns else f"{middle:.0f}" if middle < math.inf else "not reached",
-        "seeds_reached": str(sum(steps < math.inf for steps in reached)) if learns else "",
+        "median_steps_to_threshold": _median_steps(reached, "not reached") if learns else "",
+        "seeds_reached": _finite(reached) if learns else "",
+        "median_steps_to_stay": _median_steps(staying, "does not stay") if learns else "",
+        "seeds_staying": _finite(staying) if learns else "",
         "train_minutes": f"{median(run.minutes for run in group.runs):.1f}" if learns else "",
         "hardware": "; ".join(sorted({run.hardware for run in group.runs})),
         "command": group.command,
     }
+
+
+def _median_steps(steps: list[float], never: str) -> str:
+    """The median over seeds, or what is said where half of them or more have none."""
+    middle = median(steps)
+    return f"{middle:.0f}" if middle < math.inf else never
+
+
+def _finite(steps: list[float]) -> str:
+    return str(sum(number < math.inf for number in steps))

@@ -69,7 +69,12 @@ TASKS = (
     Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=500),
     # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
     Task(
-        *("blackjack", "Blackjack-v1", {"sab": False, "natural": False}, -0.396, -0.0466, -0.06),
+        "blackjack",
+        "Blackjack-v1",
+        {"sab": False, "natural": False},
+        -0.396,
+        -0.0466,
+        -0.06,
         episodes=20_000,
         every=10_000,
     ),

@@ -16,11 +16,10 @@ from lmpolicy.envs import TEXT_WORLD, is_world
 KINDS, COLORS, STATES = 11, 6, 4
 """Codes of what is in a cell of MiniGrid."""
 DIRECTIONS = 4
-WORDS = (
-    *("go", "to", "pick", "up", "open", "put", "next", "and", "then", "after", "get", "use", "fetch", "a", "the"),
-    *("red", "green", "blue", "purple", "yellow", "grey", "ball", "box", "key", "door", "goal", "object"),
-    *("left", "right", "front", "behind", "you", "your", "in", "on", "of"),
-)
+VERBS = ("go", "to", "pick", "up", "open", "put", "next", "and", "then", "after", "get", "use", "fetch", "a", "the")
+THINGS = ("red", "green", "blue", "purple", "yellow", "grey", "ball", "box", "key", "door", "goal", "object")
+PLACES = ("left", "right", "front", "behind", "you", "your", "in", "on", "of")
+WORDS = (*VERBS, *THINGS, *PLACES)
 """Of missions."""
 
 

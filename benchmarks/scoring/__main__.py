@@ -48,8 +48,20 @@ MODES = {FORWARD: False, BACKWARD: True}
 CELL_FIELDS = ("actions", "phrase_tokens", "prompt_tokens", "shared", "batch", "phrases")
 MACHINE = ("threads", "torch", "processor", "device")
 FIELDS = (
-    *("model", "dtype", *CELL_FIELDS, "mode", "method", "actual_prompt_tokens", "actual_shared_tokens", "tokens_run"),
-    *("median_s", "ratio_to_engine", "ratio_to_floor", "peak_mib", "repetitions", "extrapolated_from"),
+    "model",
+    "dtype",
+    *CELL_FIELDS,
+    "mode",
+    "method",
+    "actual_prompt_tokens",
+    "actual_shared_tokens",
+    "tokens_run",
+    "median_s",
+    "ratio_to_engine",
+    "ratio_to_floor",
+    "peak_mib",
+    "repetitions",
+    "extrapolated_from",
     *MACHINE,
 )
 PROBE_TOKENS = 512

@@ -50,7 +50,23 @@ def test_steps_to_threshold(learning: ModuleType, tmp_path: Path) -> None:
     summary = table(tmp_path / "learning_summary.csv")
     assert [row["median_steps_to_threshold"] for row in summary] == ["2000", "not reached"]
     assert [row["seeds_reached"] for row in summary] == ["2", "1"]
+    assert lm.steps_to_stay() == [math.inf, 2000, math.inf]
+    assert [row["median_steps_to_stay"] for row in summary] == ["does not stay", "does not stay"]
+    assert [row["seeds_staying"] for row in summary] == ["1", "1"]
     assert classic.steps_to_threshold() == [1000, math.inf]
+
+
+def test_reached_is_not_stays(learning: ModuleType, tmp_path: Path) -> None:
+    leaps = {0: 20, 1000: 480, 2000: 400, 3000: 475, 4000: 500}
+    for seed, curve in enumerate((leaps, {**leaps, 2000: 475}, {**leaps, 4000: 474})):
+        write_run(tmp_path, "cartpole", "lm", seed, curve)
+    (group,) = read_groups(tmp_path)
+    assert group.steps_to_threshold() == [1000, 1000, 1000]
+    assert group.steps_to_stay() == [3000, 1000, math.inf]
+    learning.main(["--report-only", "--output", str(tmp_path)])
+    (row,) = table(tmp_path / "learning_summary.csv")
+    assert (row["median_steps_to_stay"], row["seeds_staying"]) == ("3000", "2")
+    assert "| 1 000 | 3 of 3 | 3 000 | 2 of 3 |" in (tmp_path / "learning.md").read_text()
 
 
 def test_report_names_the_help_and_mixed_settings(
