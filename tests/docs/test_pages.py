@@ -105,7 +105,8 @@ def run(words: list[str], folder: Path) -> None:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "LMPOLICY_CACHE": str(folder)},
+        # One thread: a tiny model gains nothing from more, and other tests may run beside this one.
+        env={"OMP_NUM_THREADS": "1", **os.environ, "HF_HUB_OFFLINE": "1", "LMPOLICY_CACHE": str(folder)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
