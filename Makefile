@@ -1,16 +1,19 @@
 # The way into the project, for people and for CI. On a fresh machine with Python >= 3.11:
 #   make demo      trains on CartPole (the environment is set up first, in .venv)
 #   make test      runs all tests
+#   make docs      builds the documentation
 # Another interpreter: make PYTHON=python3.12 test. Arguments for a script: make demo ARGS="--steps 5000".
 
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 STAMP := $(VENV)/.installed
+TEXTWORLD := $(VENV)/.textworld
+SPHINX := $(VENV)/.docs
 RUN := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type format bench clean
+.PHONY: help demo test docs lint type format bench clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##/  make \1	/p' Makefile
@@ -18,8 +21,11 @@ help:  ## show this list
 demo: $(STAMP)  ## train a language model on CartPole and show what it learnt
 	@$(RUN) examples/cartpole.py $(ARGS)
 
-test: $(STAMP)  ## run all tests
+test: $(STAMP) $(TEXTWORLD)  ## run all tests
 	@$(RUN) -m pytest $(ARGS)
+
+docs: $(STAMP) $(SPHINX)  ## build the documentation: docs/_build/html/index.html
+	@$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 lint: $(STAMP)  ## check style and formatting
 	@$(RUN) -m ruff check .
@@ -39,8 +45,22 @@ bench: $(STAMP)  ## run every benchmark: many hours
 	done
 
 clean:  ## remove the environment, build products and caches (runs/ stays)
-	rm -rf $(VENV) build dist lmpolicy.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist docs/_build lmpolicy.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find lmpolicy envs examples benchmarks tests -name __pycache__ -prune -exec rm -rf {} +
+
+# TextWorld brings Jericho, which is compiled here. Without it all but the tests of TextWorld run.
+$(TEXTWORLD): $(STAMP)
+	@if ! command -v cc >/dev/null && ! command -v gcc >/dev/null; then \
+		echo "TextWorld is left out, since there is no C compiler (cc or gcc): its tests are skipped." >&2; \
+	elif $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt "textworld>=1.7,<2"; then \
+		touch $@; \
+	else \
+		echo "TextWorld could not be installed: its tests are skipped." >&2; \
+	fi
+
+$(SPHINX): $(STAMP)
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	@touch $@
 
 # Nothing below runs again until one of these two files changes. Two steps: the constraints hold for the build of
 # lmpolicy, too, when it uses the setuptools of the environment.

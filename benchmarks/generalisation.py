@@ -125,13 +125,13 @@ SYNONYMS = {
     "toggle": "use",
 }
 GRID = (
-    Condition("as trained", {"help": as_trained}),
-    Condition("missions that name purple", {"help": asks_for("purple")}),
-    Condition("missions that name a box", {"help": asks_for("box")}),
-    Condition("words never read: maroon, sphere, wrench", {"help": as_trained, "task": Reworded(INVENTED)}),
-    Condition("synonyms of actions", {"help": as_trained, "task": Reworded(phrases=SYNONYMS)}),
-    Condition("another phrasing", {"help": as_trained, "task": Reworded(PHRASING)}),
-    Condition("a room of 12 x 12 instead of 8 x 8", {"help": as_trained}, {"room_size": 12}),
+    Condition("as trained", {"training_wrapper": as_trained}),
+    Condition("missions that name purple", {"training_wrapper": asks_for("purple")}),
+    Condition("missions that name a box", {"training_wrapper": asks_for("box")}),
+    Condition("words never read: maroon, sphere, wrench", {"training_wrapper": as_trained, "task": Reworded(INVENTED)}),
+    Condition("synonyms of actions", {"training_wrapper": as_trained, "task": Reworded(phrases=SYNONYMS)}),
+    Condition("another phrasing", {"training_wrapper": as_trained, "task": Reworded(PHRASING)}),
+    Condition("a room of 12 x 12 instead of 8 x 8", {"training_wrapper": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 20}

@@ -12,7 +12,6 @@ as many env steps in it, the one adapter for all has come. Writes many_envs.csv.
 
 import argparse
 import csv
-import hashlib
 import os
 from contextlib import ExitStack
 from dataclasses import replace
@@ -99,7 +98,7 @@ def measurement(model, runs, envs, stack):
     :param envs: of the evaluations, by env id.
     :param stack: closes the files.
     """
-    writers, settings = {}, digest(load_example("many_envs"))
+    writers = {}
     for env_id, run in runs.items():
         run.folder.mkdir(parents=True, exist_ok=True)
         file = stack.enter_context(run.part.open("w", newline="", buffering=1))
@@ -109,16 +108,11 @@ def measurement(model, runs, envs, stack):
     def measure(steps, seconds, sampled=False):
         for env_id, run in runs.items():
             numbers = evaluate(model, envs[env_id], run.evaluation_episodes, sampled)
-            own = {"env_steps": steps // len(runs), "train_seconds": f"{seconds:.1f}", "settings": settings}
+            own = {"env_steps": steps // len(runs), "train_seconds": f"{seconds:.1f}"}
             writers[env_id].writerow({**labels(run), **own, **numbers})
             print(f"{run}: {steps // len(runs):>8,} env steps, return {numbers['mean_return']}", flush=True)
 
     return measure
-
-
-def digest(example):
-    """A few characters that change with the settings of the example."""
-    return hashlib.sha1(repr((example.ENVS, example.HYPERPARAMETERS, example.POLICY_KWARGS)).encode()).hexdigest()[:8]
 
 
 def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
@@ -173,7 +167,7 @@ def main(argv=None):
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
     for seed in [] if args.report_only else args.seeds:
-        if all(run.rows() for run in runs_of(seed, args).values()):
+        if all(run.is_complete() for run in runs_of(seed, args).values()):
             print(f"seed {seed} is complete already")
             continue
         train(seed, args)

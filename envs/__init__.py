@@ -1,6 +1,6 @@
-"""Bundled text tasks: one module per environment family, found by the id of the env.
+"""Bundled text tasks: one module per family of envs, found by the id of the env.
 
-Add your own by a line in :data:`TASKS`, or pass an instance to the wrapper.
+To add a task, add a line to :data:`TASKS`, or pass an instance to the wrapper.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 import gymnasium as gym
 
 from lmpolicy.envs.acrobot import Acrobot
-from lmpolicy.envs.babyai import MiniGrid
+from lmpolicy.envs.babyai import MiniGrid, log_rejected_levels
 from lmpolicy.envs.blackjack import Blackjack
 from lmpolicy.envs.cart_pole import CartPole
 from lmpolicy.envs.cliff_walking import CliffWalking
@@ -20,7 +20,7 @@ from lmpolicy.envs.lunar_lander import LunarLander
 from lmpolicy.envs.mountain_car import MountainCar
 from lmpolicy.envs.pendulum import Pendulum
 from lmpolicy.envs.taxi import Taxi
-from lmpolicy.envs.textworld import TextWorld
+from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
 from lmpolicy.text.task import TextTask
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "Pendulum",
     "Taxi",
     "TextWorld",
-    "is_world",
+    "package_of",
     "require_package",
     "task_for",
 ]
@@ -57,25 +57,27 @@ TASKS: dict[str, type[TextTask]] = {
     "Pendulum": Pendulum,
     "Taxi": Taxi,
 }
-"""The task of each environment id, without namespace and version."""
-OWN = "lmpolicy"
+"""The task of each env, by its id without namespace and version."""
+NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
-TEXT_WORLD = f"{OWN}/TextWorld-v0"
+TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
 """Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
 FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
-"""The task of all ids that begin with a word."""
+"""The task of all envs whose id begins with a word."""
+PACKAGES: dict[type[TextTask], str] = {MiniGrid: "minigrid", TextWorld: "textworld"}
+"""The package that has the envs of a family. Each is an extra of lmpolicy with the same name."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
-    """The bundled task of an env, if there is one.
+    """Find the bundled task of an env.
 
     :param env: an env, wrapped or not.
-    :return: a new task, not yet bound; ``None`` for an env with no spec or an unknown id, and, with a
-        warning, for one whose wrappers changed its observations or actions: the words are for what the env
-        itself gives.
+    :return: a new task, not yet bound. ``None`` for an env without spec or with an unknown id. Also ``None``, with a
+        warning, for an env whose wrappers changed its observations or actions, because the task's words describe
+        those of the env itself.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
-    if env.spec is None or env.spec.namespace not in (None, OWN):
+    if env.spec is None or env.spec.namespace not in (None, NAMESPACE):
         return None
     name = env.spec.name
     task = TASKS.get(name, FAMILIES.get(name.partition("-")[0]))
@@ -96,26 +98,40 @@ def task_for(env: gym.Env) -> TextTask | None:
     return task()
 
 
-def is_world(env_id: str) -> bool:
-    """Whether an env is a grid or a text adventure, of which the bundled LM ``lmpolicy/worlds`` has read.
+def package_of(env_id: str) -> str | None:
+    """Name the package that an env needs beside Gymnasium.
+
+    The bundled LM ``lmpolicy/worlds`` has read about the envs of these packages.
 
     :param env_id: Gymnasium id.
+    :return: ``"minigrid"`` for MiniGrid and BabyAI, ``"textworld"`` for TextWorld, ``None`` for all others.
     """
-    return env_id == TEXT_WORLD or env_id.partition("-")[0] in FAMILIES
+    namespace, _, name = env_id.rpartition("/")
+    family = FAMILIES.get(name.partition("-")[0])
+    return None if family is None or namespace not in ("", NAMESPACE) else PACKAGES[family]
 
 
 def require_package(env_id: str) -> None:
-    """Register the envs of the package that an id belongs to, as ``import minigrid`` does; others need nothing.
+    """Import the package that an env needs, which registers its envs.
 
-    :param env_id: Gymnasium id.
-    :raises ImportError: if the package is not installed; the message says how to.
+    :param env_id: Gymnasium id. Where the env needs no package, nothing happens.
+    :raises ImportError: if the package is not installed. The message says how to install it.
     """
-    if FAMILIES.get(env_id.partition("-")[0]) is MiniGrid:
-        try:
-            importlib.import_module("minigrid")
-        except ImportError as error:
-            raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[minigrid]"') from error
+    package = package_of(env_id)
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[{package}]"') from error
+    if package == "minigrid":
+        log_rejected_levels()
 
 
 if TEXT_WORLD not in gym.registry:
-    gym.register(TEXT_WORLD, entry_point="lmpolicy.envs.textworld:TextWorldEnv", max_episode_steps=50)
+    gym.register(
+        TEXT_WORLD,
+        entry_point="lmpolicy.envs.textworld:TextWorldEnv",
+        max_episode_steps=50,
+        kwargs={"challenge": DEFAULT_CHALLENGE},
+    )

@@ -23,19 +23,19 @@ CUSTOM = "custom"
 CUSTOM_SETTINGS = {"world_size": 5, "nb_objects": 10, "nb_parallel_quests": 1, "quest_length": 5, "quest_breadth": 1}
 """Options of a game that belongs to no challenge, with the defaults of ``tw-make``."""
 SPLITS = {"train": 0, "test": 1_000_000, "read": 2_000_000}
-"""First seed of each split; the last is for what the bundled LM has read."""
+"""First seed of each split. The bundled LM has read the games of the last one."""
 ATTEMPTS, ANOTHER = 20, 10_000_000
-"""How often another seed is tried where one draws a map without such a quest, and how far away it is."""
+"""How many seeds are tried where a map has no such quest, and how far apart they are."""
 FEW = 5
-"""Games that are made without a word."""
+"""Largest number of games that are made without a message in the log."""
 EXTENSIONS = (".json", ".z8")
-"""Of the files of a game; the last is what makes it complete."""
+"""Extensions of the files of a game. The last one is written last, and makes the game complete."""
 
 
 def require_textworld() -> Any:
-    """The package textworld.
+    """Import the package textworld.
 
-    :raises ImportError: with what to install, if it is not there.
+    :raises ImportError: if the package is not installed. The message says how to install it.
     """
     try:
         import textworld
@@ -48,21 +48,24 @@ def require_textworld() -> Any:
 def make_games(
     challenge: str, settings: Mapping[str, Any], games: int = 1, split: str = "train", folder: str | Path | None = None
 ) -> list[Path]:
-    """The games of a challenge; those that are not there yet are made, which takes a few seconds each.
+    """Return the files of a challenge's games, and make those that are not there yet.
+
+    Making one takes a few seconds.
 
     :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"`` or ``"custom"``.
-    :param settings: options of ``tw-make`` for it, with underscores; those of the grammar are for all challenges.
-    :param games: how many.
+    :param settings: options of ``tw-make`` for the challenge, with underscores. Options of the grammar are for all
+        challenges.
+    :param games: number of games.
     :param split: ``"train"`` or ``"test"``: games with seeds of their own.
-    :param folder: where they are kept; see :class:`lmpolicy.envs.textworld.TextWorldEnv`.
-    :return: their files.
+    :param folder: where games are kept; see :class:`lmpolicy.envs.textworld.TextWorldEnv`.
+    :return: one file per game.
     :raises ValueError: for an unknown challenge, split or option, or an option that is missing.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
     if isinstance(games, bool) or not isinstance(games, int) or not 1 <= games <= SPLITS["test"]:
         raise ValueError(f"games is how many different games there are, 1 or more; got {games!r}")
-    read_settings(challenge, settings)  # bad ones are found before anything is written
+    read_challenge_settings(challenge, settings)  # bad ones are found before anything is written
     target = Path(folder) if folder is not None else default_folder()
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
@@ -78,24 +81,24 @@ def make_games(
 
 @contextmanager
 def unscored() -> Iterator[None]:
-    """Without Jericho's warning that it knows scores of published games only: here, TextWorld has them."""
+    """Silence Jericho's warning that it knows only the scores of published games. TextWorld knows those of its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Game .* is not fully supported")
         yield
 
 
 def default_folder() -> Path:
-    """Where games are kept unless another place is named."""
+    """Return the folder where games are kept by default."""
     cache = os.environ.get("LMPOLICY_CACHE")
     return (Path(cache) if cache else Path.home() / ".cache" / "lmpolicy") / "textworld"
 
 
-def read_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """TextWorld's options of game making, and the challenge's own settings.
+def read_challenge_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Split settings into TextWorld's options of game making and the challenge's own settings.
 
     :param challenge: as for :func:`make_games`.
     :param settings: as for :func:`make_games`.
-    :raises ValueError: for an unknown challenge or option, or one that is missing.
+    :raises ValueError: for an unknown challenge or option, or an option that is missing.
     """
     textworld = require_textworld()
     challenges = textworld.challenges.CHALLENGES
@@ -123,7 +126,7 @@ def read_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dic
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Make games and print their files; options that are not named here are the challenge's own."""
+    """Make games and print their files. Options that are not named here are the challenge's own."""
     parser = argparse.ArgumentParser(description="Make games of TextWorld from seeds.", allow_abbrev=False)
     parser.add_argument("challenge", help="coin_collector, treasure_hunter, simple, cooking or custom")
     parser.add_argument("--games", type=int, default=1, help="how many (default: 1)")
@@ -148,11 +151,11 @@ def main(argv: list[str] | None = None) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises where argparse would end the program."""
+    """Raise an error where argparse would end the program."""
 
     def error(self, message: str) -> NoReturn:
         options = sorted(action.dest for action in self._actions)
-        raise ValueError(f"settings of {self.prog}: {message}; its options are {', '.join(options)}")
+        raise ValueError(f"challenge_settings of {self.prog}: {message}; its options are {', '.join(options)}")
 
 
 def _flag(name: str) -> str:
@@ -160,7 +163,7 @@ def _flag(name: str) -> str:
 
 
 def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
-    """Make one game; with another seed where this one draws a map in which there is no such quest."""
+    """Make one game. Where a seed gives a map without such a quest, try other seeds."""
     error = require_textworld().generator.chaining.QuestGenerationError
     for attempt in range(ATTEMPTS - 1):
         with suppress(error):
@@ -169,9 +172,9 @@ def _make(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) ->
 
 
 def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> None:
-    """Make one game; it is there only once it is complete, also where several processes make it at the same time."""
+    """Make one game. Its file appears only when it is complete, even where several processes make it at once."""
     textworld = require_textworld()
-    options, own = read_settings(challenge, settings)
+    options, own = read_challenge_settings(challenge, settings)
     options.seeds = seed
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch, unscored():
         options.path = str(Path(scratch) / file.name)

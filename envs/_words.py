@@ -1,4 +1,4 @@
-"""Words that several bundled tasks share, so that the same thing is called the same in every environment."""
+"""Words that several bundled tasks share, so that one thing has one name in all envs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIRECTIONS = (("Left", 0, -1), ("Down", 1, 0), ("Right", 0, 1), ("Up", -1, 0))
 
 
 def side(number: float, negative: str = "left", positive: str = "right") -> str:
-    """The direction of a signed number, so that the number itself can be written without a sign.
+    """Name the direction of a signed number, so that the number can be written without its sign.
 
     :param number: the number before rounding; zero counts as positive.
     :param negative: the word for numbers below zero.
@@ -20,7 +20,7 @@ def side(number: float, negative: str = "left", positive: str = "right") -> str:
 
 
 def place(row: int, column: int) -> str:
-    """A cell of a grid, counted from 1 as people do.
+    """Name a cell of a grid. Rows and columns are counted from 1.
 
     :param row: row counted from 0, at the top.
     :param column: column counted from 0, at the left.
@@ -29,7 +29,7 @@ def place(row: int, column: int) -> str:
 
 
 def offset(rows: int, columns: int) -> str:
-    """How far away another cell is, e.g. ``2 rows up, 1 column left``; ``here`` if it is the same.
+    """Tell how far away another cell is, e.g. ``2 rows up, 1 column left``; ``here`` if it is the same.
 
     :param rows: rows to go, positive downwards.
     :param columns: columns to go, positive to the right.
@@ -43,7 +43,7 @@ def offset(rows: int, columns: int) -> str:
 
 
 def surroundings(neighbours: Sequence[str]) -> str:
-    """What lies next to a cell, e.g. ``Left: wall. Down: ice. Right: hole. Up: ice.``
+    """Tell what lies next to a cell, e.g. ``Left: wall. Down: ice. Right: hole. Up: ice.``
 
     :param neighbours: one word per direction, in the order of :data:`DIRECTIONS`.
     """
@@ -51,7 +51,7 @@ def surroundings(neighbours: Sequence[str]) -> str:
 
 
 def neighbours(grid: Sequence[Sequence[str]], row: int, column: int) -> list[str]:
-    """The words of the four cells next to a cell, ``wall`` where the grid ends.
+    """Return the words of the four cells next to a cell, ``wall`` where the grid ends.
 
     :param grid: one word per cell, row by row.
     :param row: row of the cell, counted from 0.
@@ -66,7 +66,7 @@ def neighbours(grid: Sequence[Sequence[str]], row: int, column: int) -> list[str
 
 
 def size(rows: int, columns: int) -> str:
-    """The size of a grid and how its cells are counted.
+    """Tell the size of a grid and how its cells are counted.
 
     :param rows: number of rows.
     :param columns: number of columns.
@@ -75,7 +75,7 @@ def size(rows: int, columns: int) -> str:
 
 
 def cells(grid: Any, word: str) -> str:
-    """Where in a grid a word stands, e.g. ``row 2, column 4; row 3, columns 1 and 3 to 6``.
+    """Tell where in a grid a word stands, e.g. ``row 2, column 4; row 3, columns 1 and 3 to 6``.
 
     :param grid: one word per cell, row by row.
     :param word: the word to look for.
@@ -97,10 +97,10 @@ def cells(grid: Any, word: str) -> str:
 
 
 def slip(straight: float, aside: float) -> str:
-    """Where a step goes if it does not always go the way it should.
+    """Tell where a step on slippery ground goes.
 
-    :param straight: probability of the way one chooses.
-    :param aside: probability of each of the two directions at right angles to it.
+    :param straight: probability of the chosen direction.
+    :param aside: probability of each of the two directions at right angles to the chosen one.
     """
     return (
         f"a step goes the way you choose with probability {straight:.2f}, "

@@ -30,8 +30,8 @@ from lmpolicy.text.task import TextTask
 class Acrobot(TextTask):
     """The text task of ``Acrobot-v1``.
 
-    :param coarse: round the numbers to what a decision can depend on. There are fewer prompts to tell apart then, so
-        that what was learnt from one state holds for its neighbours at once.
+    :param coarse: whether numbers are rounded to what a decision can depend on. Then there are fewer different prompts,
+        so that what was learnt from one state holds for its neighbours at once.
     """
 
     system_prompt = (
@@ -47,7 +47,7 @@ class Acrobot(TextTask):
         self.coarse = coarse
 
     def format_observation(self, observation: Any) -> str:
-        """The two angles, their velocities and the height of the tip in words.
+        """Put the two angles, their velocities and the height of the tip into words.
 
         :param observation: cosine and sine of the upper link's angle, the same of the lower link's, and the
             two angular velocities (rad/s).
@@ -68,5 +68,5 @@ class Acrobot(TextTask):
 
 
 def _rounded(number: float, step: int) -> int:
-    """The magnitude of a number, as the nearest multiple of the step."""
+    """Round the magnitude of a number to the nearest multiple of the step."""
     return step * round(abs(number) / step)

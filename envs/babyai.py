@@ -9,7 +9,7 @@ straight runs and blocks, ``3 forward, from 2 left to 1 right`` or ``3 left to 1
 the agent's own row or column. It is the partial view of the env's own observation, nothing more.
 
 Action phrases: ``turn left`` (0), ``turn right`` (1), ``go forward`` (2), ``pick up`` (3), ``drop`` (4), ``toggle`` (5:
-opens and closes doors and boxes, unlocks with the right key), as far as the env has them; ``done`` (6) only where it
+opens and closes doors and boxes, unlocks with the right key), where the env has them; ``done`` (6) only where it
 ends an episode (GoToDoor, GoToObject). With ``MiniGrid(useful_only=True)`` only those that change something.
 
 Reward: by most missions 1 - 0.9 * steps / limit at success, 0 until then; some have penalties. Terminates at success
@@ -19,6 +19,8 @@ or failure; truncated at the env's own limit. An observation is one view: for wh
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,8 @@ from gymnasium import spaces
 
 from lmpolicy.envs._words import side
 from lmpolicy.text.task import ActionTexts, TextTask
+
+log = logging.getLogger(__name__)
 
 PHRASES = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
 """In the order of the env's actions."""
@@ -47,8 +51,9 @@ Cell = tuple[int, int]
 class MiniGrid(TextTask):
     """The text task of MiniGrid's and BabyAI's environments.
 
-    :param useful_only: offer only the actions that change something in what is seen: no step into a wall, picking up,
-        dropping and toggling only where it can be done. That tells what is useful: do not compare with results without.
+    :param useful_only: whether only actions are offered that change something in view: no step into a wall, and
+        picking up, dropping and toggling only where they can be done. This tells the agent what is useful, so results
+        with it do not compare with results without it.
     """
 
     def __init__(self, useful_only: bool = False) -> None:
@@ -61,6 +66,7 @@ class MiniGrid(TextTask):
         :param env: an env of minigrid.
         """
         super().bind(env)
+        log_rejected_levels()
         assert isinstance(env.action_space, spaces.Discrete)
         ends = any(kind.__name__ in ENDING for kind in type(env.unwrapped).__mro__)
         phrases = PHRASES[: int(env.action_space.n)]
@@ -78,7 +84,7 @@ class MiniGrid(TextTask):
         )
 
     def format_observation(self, observation: Any) -> str:
-        """The mission, what is carried and all that is seen in words.
+        """Put the mission, what is carried and all that is seen into words.
 
         :param observation: ``image``, the view as codes ``(columns, rows, 3)`` with the agent in the middle of its last
             row; ``direction``; ``mission``.
@@ -86,7 +92,9 @@ class MiniGrid(TextTask):
         return f"Mission: {str(observation['mission']).strip()}. {self.format_past(observation)}"
 
     def format_past(self, observation: Any) -> str:
-        """The same without the mission, which the last turn tells.
+        """Put what is carried and seen into words, without the mission.
+
+        The last turn of a prompt tells the mission.
 
         :param observation: as for :meth:`format_observation`.
         """
@@ -105,7 +113,7 @@ class MiniGrid(TextTask):
         return " ".join(sentences)
 
     def _useful(self, observation: Any, _: dict[str, Any]) -> dict[str, int]:
-        """The phrases of the actions that change something."""
+        """Return the phrases of the actions that change something."""
         carried, seen = _read(observation["image"])
         kind, color, state = seen.get((1, 0), (EMPTY, 0, 0))
         has_key = carried is not None and carried[:2] == (KEY, color)
@@ -118,8 +126,23 @@ class MiniGrid(TextTask):
         return {phrase: action for phrase, action in self.phrases.items() if useful.get(phrase, True)}
 
 
+def log_rejected_levels() -> None:
+    """Send what minigrid prints about levels that it draws again to the log, at level DEBUG.
+
+    minigrid calls ``print`` for each of them, inside ``reset``. Only the name ``print`` of its one module that does so
+    is set, so that all other output stays as it is.
+    """
+    module: Any = sys.modules.get("minigrid.envs.babyai.core.roomgrid_level")
+    if module is not None:
+        module.print = _log
+
+
+def _log(*texts: Any) -> None:
+    log.debug(" ".join(map(str, texts)))
+
+
 def _read(image: Any) -> tuple[tuple[int, int, int] | None, dict[Cell, tuple[int, int, int]]]:
-    """What is carried, and what is in each cell that is seen and not empty, but for the agent's own."""
+    """Read what is carried, and what is in each visible cell that is not empty, without the agent's own cell."""
     columns, rows = image.shape[:2]
     carried, seen = None, {}
     for column in range(columns):
@@ -134,7 +157,7 @@ def _read(image: Any) -> tuple[tuple[int, int, int] | None, dict[Cell, tuple[int
 
 
 def _name(code: tuple[int, int, int]) -> str:
-    """An object with its colour and, for a door, its state."""
+    """Name an object with its colour and, for a door, its state."""
     kind, color, state = code
     words = [STATES[state]] if kind == DOOR else []
     words += [COLORS[color], NAMES[kind]]
@@ -142,19 +165,19 @@ def _name(code: tuple[int, int, int]) -> str:
 
 
 def _distance(cell: Cell) -> tuple[int, int, int]:
-    """Nearest first."""
+    """Return a key that sorts the nearest cells first."""
     forward, right = cell
     return forward + abs(right), forward, right
 
 
 def _where(forward: int, right: int) -> str:
-    """A cell, e.g. ``2 steps forward and 1 step left``."""
+    """Describe a cell, e.g. ``2 steps forward and 1 step left``."""
     parts = [(forward, "forward"), (abs(right), side(right))]
     return " and ".join(f"{number} step{'' if number == 1 else 's'} {word}" for number, word in parts if number)
 
 
 def _blocks(cells: set[Cell]) -> list[str]:
-    """Cells as few straight runs, and equal runs side by side as one block; each cell is in one at least."""
+    """Describe cells as few straight runs. Equal runs side by side are one block. Each cell is in at least one."""
     runs = sorted({_through(cell, cells, *step) for cell in cells for step in ((0, 1), (1, 0))})
     left, blocks = set(cells), []
     while left:
@@ -170,7 +193,7 @@ def _blocks(cells: set[Cell]) -> list[str]:
 
 
 def _through(cell: Cell, cells: set[Cell], down: int, across: int) -> tuple[Cell, ...]:
-    """The longest run of cells through a cell, along one axis."""
+    """Find the longest run of cells through a cell, along one axis."""
     forward, right = cell
     while (forward - down, right - across) in cells:
         forward, right = forward - down, right - across
@@ -182,7 +205,7 @@ def _through(cell: Cell, cells: set[Cell], down: int, across: int) -> tuple[Cell
 
 
 def _beside(run: tuple[Cell, ...], step: int) -> tuple[Cell, ...]:
-    """The cells one row or column further; for a single cell none, since it has no direction."""
+    """Return the cells one row or column further. A single cell has no direction, so it gives none."""
     if len(run) == 1:
         return ()
     across = run[0][0] == run[1][0]
@@ -190,7 +213,7 @@ def _beside(run: tuple[Cell, ...], step: int) -> tuple[Cell, ...]:
 
 
 def _block(runs: list[tuple[Cell, ...]]) -> str:
-    """Parallel runs in words, e.g. ``3 to 4 forward, from 2 left to 1 right``."""
+    """Describe parallel runs, e.g. ``3 to 4 forward, from 2 left to 1 right``."""
     (forward, right), (last_forward, last_right) = runs[0][0], runs[-1][-1]
     if runs == [((forward, right),)]:
         return f"{forward} forward, {_sideways(right)}"

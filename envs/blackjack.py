@@ -50,7 +50,7 @@ class Blackjack(TextTask):
         self.system_prompt = type(self).system_prompt + rule
 
     def format_observation(self, observation: Any) -> str:
-        """The player's total and the dealer's card in words.
+        """Put the player's total and the dealer's card into words.
 
         :param observation: player's total, dealer's card (1 is an ace), whether the total holds a usable ace.
         """

@@ -3,11 +3,11 @@
 Environment: ``CartPole-v0`` and ``CartPole-v1``. A pole is hinged on a cart that moves along a track.
 
 Observation text: how far the pole leans (degrees, and to which side) and will lean in 10 steps at the speed it has;
-where the cart is (metres right or left of the centre) and will be in 50 steps. Each direction is a word, each number a
-magnitude, so that no minus sign has to be read. Speeds are told by where they lead: whether the pole is about to fall,
-or the cart to leave the track, is then one number, where a place and a speed, each with a direction, would have to be
-put together first. One decimal is all that balancing takes: a linear controller that reads the rounded numbers stands
-for all 500 steps.
+where the cart is (metres right or left of the centre) and will be in 50 steps. Each direction is a word and each
+number a magnitude, so that the text has no minus signs. The text tells a speed by where it leads. Then one number
+tells whether the pole is about to fall or the cart to leave the track; a place and a speed would have to be combined
+first. One decimal is enough for balancing: a linear controller that reads the rounded numbers keeps the pole up for all
+500 steps.
 
 Action phrases: ``push left`` (0), ``push right`` (1).
 
@@ -27,7 +27,7 @@ from lmpolicy.text.task import TextTask
 STEP = 0.02
 """Seconds per step (``tau`` in Gymnasium's CartPole)."""
 POLE_STEPS, CART_STEPS = 10, 50
-"""How far ahead the words look: about as far as a good controller weighs speed against place."""
+"""How many steps ahead the text tells. A good controller weighs speed against place about as much."""
 
 
 class CartPole(TextTask):
@@ -41,7 +41,7 @@ class CartPole(TextTask):
     action_texts = ("push left", "push right")
 
     def format_observation(self, observation: Any) -> str:
-        """The four numbers of the state in words.
+        """Put the four numbers of the state into words.
 
         :param observation: cart position (m), cart velocity (m/s), pole angle (rad), pole angular velocity (rad/s).
         """

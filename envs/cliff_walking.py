@@ -49,7 +49,7 @@ class CliffWalking(TextTask):
         )
 
     def format_observation(self, observation: Any) -> str:
-        """The place, what lies around it, and the way to the goal in words.
+        """Put the place, its surroundings and the way to the goal into words.
 
         :param observation: number of the cell, row by row.
         """

@@ -29,14 +29,14 @@ PHRASES = ("move left", "move down", "move right", "move up")
 """In the order of the env's actions, which is that of the neighbours, too."""
 
 TILES = {b"H": "hole", b"G": "goal"}
-"""The word for letters of the env's map; all others are ice."""
+"""The word for each letter of the env's map. All other letters are ice."""
 
 
 class FrozenLake(TextTask):
     """The text task of ``FrozenLake-v1`` and ``FrozenLake8x8-v1``.
 
-    :param legal_only: leave out moves into the wall. On slippery ice those may be the best ones, since they slip
-        along the shore only.
+    :param legal_only: whether moves into the wall are left out. On slippery ice they may be the best moves, because
+        they slip only along the shore.
     """
 
     action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = PHRASES
@@ -66,7 +66,7 @@ class FrozenLake(TextTask):
         )
 
     def format_observation(self, observation: Any) -> str:
-        """The place, what lies around it, and the way to the goal in words.
+        """Put the place, its surroundings and the way to the goal into words.
 
         :param observation: number of the cell, row by row.
         """
@@ -79,12 +79,12 @@ class FrozenLake(TextTask):
         return text
 
     def _legal(self, observation: Any, _: dict[str, Any]) -> dict[str, int]:
-        """The phrases of the moves that do not lead into a wall."""
+        """Return the phrases of the moves that do not lead into a wall."""
         around = neighbours(self.grid, *divmod(int(observation), len(self.grid[0])))
         return {phrase: action for action, phrase in enumerate(PHRASES) if around[action] != "wall"}
 
     def _rewards(self, transitions: Any) -> str:
-        """What each tile is worth; the env keeps ``reward_schedule`` in its transitions only."""
+        """Tell what each tile is worth. The env keeps ``reward_schedule`` only in its transitions."""
         points: dict[str, float] = {}
         for state, actions in transitions.items():
             if self._tile(state) == "ice":  # the env stays in the others, for nothing
@@ -94,7 +94,7 @@ class FrozenLake(TextTask):
         return f"Points: {listing}."
 
     def _slip(self, transitions: Any) -> str:
-        """How slippery the ice is; the env keeps this in its transitions only."""
+        """Tell how slippery the ice is. The env keeps this only in its transitions."""
         outcomes = next(actions[0] for state, actions in transitions.items() if self._tile(state) == "ice")
         if len(outcomes) == 1:
             return "The ice is not slippery."

@@ -75,7 +75,7 @@ class LunarLander(TextTask):
         self.system_prompt = type(self).system_prompt + wind
 
     def format_observation(self, observation: Any) -> str:
-        """Place, velocity, lean and legs in words.
+        """Put place, velocity, lean and legs into words.
 
         :param observation: x, y, their velocities, angle and angular velocity (scaled by the env), right leg
             on the ground, left leg on the ground.

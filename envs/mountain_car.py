@@ -66,7 +66,7 @@ class MountainCar(TextTask):
         )
 
     def format_observation(self, observation: Any) -> str:
-        """The position and the velocity in words.
+        """Put position and velocity into words.
 
         :param observation: position (m) and velocity (m per step).
         """
@@ -77,5 +77,5 @@ class MountainCar(TextTask):
 
 
 def _cm(position: float) -> float:
-    """Centimetres right of the lowest point."""
+    """Convert a position to centimetres right of the lowest point."""
     return 100 * (position - LOWEST)

@@ -45,7 +45,7 @@ class Pendulum(TextTask):
     action_texts = TORQUES
 
     def format_observation(self, observation: Any) -> str:
-        """The angle and the angular velocity in words.
+        """Put angle and angular velocity into words.
 
         :param observation: cosine and sine of the angle from upright, angular velocity (rad/s); positive is
             left.

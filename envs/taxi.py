@@ -35,8 +35,8 @@ IN_TAXI = 4
 class Taxi(TextTask):
     """The text task of ``Taxi-v4``.
 
-    :param legal_only: offer only the actions of ``info["action_mask"]``: no way into a wall, picking up and dropping
-        off only where it can be done.
+    :param legal_only: whether only the actions of ``info["action_mask"]`` are offered: no step into a wall, and picking
+        up and dropping off only where they can be done.
     """
 
     action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = PHRASES
@@ -69,7 +69,7 @@ class Taxi(TextTask):
         )
 
     def format_observation(self, observation: Any) -> str:
-        """The place, its walls, and the way to the passenger and to the destination in words.
+        """Put the place, its walls and the ways to passenger and destination into words.
 
         :param observation: ``((row * 5 + column) * 5 + passenger location) * 4 + destination``.
         """
@@ -96,7 +96,7 @@ class Taxi(TextTask):
 
 
 def _rain(transitions: Any) -> str:
-    """How rain sways the taxi; the env keeps ``is_rainy`` in its transitions only."""
+    """Tell how rain moves the taxi. The env keeps ``is_rainy`` only in its transitions."""
     outcomes = transitions[0][0]
     if len(outcomes) == 1:
         return ""
@@ -105,7 +105,7 @@ def _rain(transitions: Any) -> str:
 
 
 def _mood(taxi: Any) -> str:
-    """Whether the passenger may change their mind."""
+    """Tell whether the passenger may change the destination."""
     if not taxi.fickle_passenger:
         return ""
     return (
@@ -115,5 +115,5 @@ def _mood(taxi: Any) -> str:
 
 
 def _legal(_: Any, info: dict[str, Any]) -> dict[str, int]:
-    """The phrases of the actions that the env's mask allows."""
+    """Return the phrases of the actions that the env's mask allows."""
     return {PHRASES[action]: int(action) for action in np.flatnonzero(info["action_mask"])}

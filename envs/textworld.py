@@ -9,11 +9,10 @@ more than the room.
 Action phrases: the commands that the game admits in this state, e.g. ``go north``, ``take coin from table``, as they
 change. With ``TextWorld(useful_only=True)`` only those that do more than to tell again what the observation says.
 
-Reward: points gained in this step (a quest is worth one, some games more); with ``reward="discovery"`` also 1 for every
-room that is new in this episode; or with ``reward="progress"`` 1 for a step on the way to the goal and -1 for one away
-from it. Terminates when the game is won or lost; truncated after 50 steps, or ``max_episode_steps`` of
-``gymnasium.make``. An observation is the room alone: for what was seen before, wrap with ``history=2``, or let
-``TextWorld(tell_way_back=True)`` say from where one came.
+Reward: points gained in this step (a quest is worth one, some games more); with ``reward="progress"`` 1 for a step on
+the way to the goal and -1 for one away from it. Terminates when the game is won or lost; truncated after 50 steps, or
+``max_episode_steps`` of ``gymnasium.make``. An observation is only the room. To tell what was seen before, wrap with
+``history=2``, or use ``TextWorld(tell_way_back=True)``, which tells from where the player came.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ from lmpolicy.envs._textworld_games import make_games, require_textworld, unscor
 from lmpolicy.text.task import TextTask
 
 LONGEST, LONGEST_COMMAND = 8192, 100
-"""Characters of a text in an observation, and of a command; what is beyond is cut."""
+"""Largest number of characters of a text in an observation, and of a command. Longer texts are cut."""
 STATUS = re.compile(r"-= [^=]* =-\s*\d+/\d+\s*$")
 """The status line behind an answer: room, score and moves."""
 CHARACTERS = frozenset(string.printable)
 PARTS = ("objective", "description", "inventory", "feedback")
 OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
-REWARDS = ("score", "progress", "discovery")
+REWARDS = ("score", "progress")
+DEFAULT_CHALLENGE = "coin_collector"
 REPORTS = re.compile(r"look$|inventory$|examine (?!.*cookbook)")
-"""Commands that change nothing and tell nothing new: a cookbook holds its recipe, all else is in the observation."""
+"""Commands that change nothing and tell nothing new. Only a cookbook tells something that the observation does not."""
 
 
 class TextWorldEnv(gym.Env):
-    """A game of TextWorld as a Gymnasium env, with a new game at each reset where there are several.
+    """Play a game of TextWorld. Where there are several games, each reset draws one.
 
     Example:
         >>> env = gym.make("lmpolicy/TextWorld-v0", level=3, games=20)  # doctest: +SKIP
@@ -54,21 +54,24 @@ class TextWorldEnv(gym.Env):
     Observations are the texts ``objective``, ``description`` (of the room), ``inventory``, ``feedback`` (the game's
     answer to the last command) and ``way_back`` (the direction from which this room was entered; empty in the first).
     An action is a command, any text. ``info`` has ``admissible_commands``, ``score``, ``max_score``, ``won``, ``lost``,
-    ``moves`` and ``game`` (the file's name).
+    ``moves``, ``room`` (the room's name) and ``game`` (the file's name).
 
-    :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several. Default: games are made
-        as the following parameters say, the first time they are asked for, and kept.
+    :param game: file of a game (.z8 with its .json, as ``tw-make`` writes them), or several files. Default: games of a
+        challenge, as the following parameters say. They are made when they are first needed, and kept.
     :param challenge: ``"coin_collector"``, ``"treasure_hunter"``, ``"simple"``, ``"cooking"``, or ``"custom"``.
-    :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for ``settings={"level": ...}``.
-    :param settings: the challenge's options of ``tw-make``, with underscores, e.g. ``{"recipe": 1, "open": True}`` for
-        cooking, ``{"world_size": 5, "nb_objects": 10, "quest_length": 3}`` for custom. ``"only_last_action": True``
-        and other options of the grammar are for all challenges: with that one, the objective names the goal and not
-        the way.
-    :param games: how many different games.
+    :param level: of coin collector (1 to 300) and treasure hunter (1 to 30): short for
+        ``challenge_settings={"level": ...}``.
+    :param challenge_settings: the challenge's options of ``tw-make``, with underscores, e.g.
+        ``{"recipe": 1, "open": True}`` for cooking, ``{"world_size": 5, "nb_objects": 10, "quest_length": 3}`` for
+        custom. ``"only_last_action": True`` and other options of the grammar work with all challenges. With
+        ``"only_last_action"``, the objective names the goal and not the way.
+    :param games: number of different games.
     :param split: ``"train"`` or ``"test"``: games with seeds of their own.
-    :param reward: ``"score"``, ``"discovery"`` or ``"progress"``. Where every game has a map of its own, ``"progress"``
-        rewards learning the maps by heart, since after a wrong turn the right way is back; ``"discovery"`` does not.
-    :param folder: where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or ``~/.cache/lmpolicy/textworld``.
+    :param reward: ``"score"`` or ``"progress"``. Where every game has a map of its own, ``"progress"`` rewards learning
+        the maps by heart, because after a wrong turn the right way is back. For such games, train on the score with
+        :class:`lmpolicy.training.shaping.DiscoveryReward`.
+    :param folder: folder where games are kept. Default: ``$LMPOLICY_CACHE/textworld``, or
+        ``~/.cache/lmpolicy/textworld``.
     :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
     :raises ImportError: if textworld is not installed.
     :raises ValueError: if a parameter is out of range.
@@ -82,9 +85,9 @@ class TextWorldEnv(gym.Env):
         self,
         game: str | Path | Sequence[str | Path] | None = None,
         *,
-        challenge: str = "coin_collector",
+        challenge: str = DEFAULT_CHALLENGE,
         level: int | None = None,
-        settings: Mapping[str, Any] | None = None,
+        challenge_settings: Mapping[str, Any] | None = None,
         games: int = 1,
         split: str = "train",
         reward: str = "score",
@@ -98,7 +101,7 @@ class TextWorldEnv(gym.Env):
             # Not a ValueError: Stable-Baselines3's make_vec_env asks for "rgb_array" and takes this for a no.
             raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
         if game is None:
-            wanted = dict(settings or {})
+            wanted = dict(challenge_settings or {})
             if level is not None:
                 wanted["level"] = level
             self.files = make_games(challenge, wanted, games, split, folder)
@@ -126,15 +129,13 @@ class TextWorldEnv(gym.Env):
         self._state: Any = None
         self._score = 0
         self._way_back = ""
-        self._seen: set[str] = set()
-        """Names of the rooms of this episode."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Start one of the games, drawn at random.
+        """Start a game that is drawn at random.
 
-        :param seed: decides which games this and the following resets draw; nothing else is left to chance.
+        :param seed: decides which games this reset and the following ones draw. Nothing else is random.
         :param options: ``{"game": i}`` starts the i-th.
         """
         super().reset(seed=seed)
@@ -146,32 +147,25 @@ class TextWorldEnv(gym.Env):
                 self._running = require_textworld().start(str(file), self._requested)
             self._file = file
         self._state, self._score, self._way_back = self._running.reset(), 0, ""
-        self._seen = {self._room()}
         return self._observe(""), self._info()
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
         """Give the game a command.
 
-        :param action: any text; the game itself says so where it does not understand.
+        :param action: any text. Where the game does not understand it, its answer says so.
         """
-        # A line break would be read as a second command.
-        command = _plain(" ".join(action.split()))[:LONGEST_COMMAND]
+        # A line break would be read as a second command, and what follows a backslash as one to the interpreter itself.
+        command = _plain(" ".join(action.replace("\\", " ").split()))[:LONGEST_COMMAND]
         left = self._room()
         self._state, score, done = self._running.step(command)
-        room = self._room()
-        if room != left:
+        if self._room() != left:
             self._way_back = OPPOSITE.get(command.removeprefix("go "), "")
-        reward = score - self._score
-        if self.reward == "discovery":
-            reward += room not in self._seen
-        elif self.reward == "progress":
-            reward = self._state["intermediate_reward"]
+        reward = self._state["intermediate_reward"] if self.reward == "progress" else score - self._score
         self._score = score
-        self._seen.add(room)
         return self._observe(self._state["feedback"]), float(reward), bool(done), False, self._info()
 
     def render(self) -> str | None:
-        """What the game last wrote."""
+        """Return what the game last wrote."""
         return self._state["feedback"] if self.render_mode == "ansi" and self._state is not None else None
 
     def close(self) -> None:
@@ -181,7 +175,7 @@ class TextWorldEnv(gym.Env):
         self._running, self._file = None, None
 
     def _room(self) -> str:
-        """Name of the room where one is: it heads the description, which changes with what is taken."""
+        """Return the name of the room, which is the first line of its description."""
         return (self._state["description"] or "").strip().partition("\n")[0]
 
     def _observe(self, feedback: str) -> dict[str, str]:
@@ -198,6 +192,7 @@ class TextWorldEnv(gym.Env):
             "won": bool(state["won"]),
             "lost": bool(state["lost"]),
             "moves": state["moves"] or 0,
+            "room": self._room(),
             "game": self._file.name,
         }
 
@@ -205,12 +200,12 @@ class TextWorldEnv(gym.Env):
 class TextWorld(TextTask):
     """The text task of ``lmpolicy/TextWorld-v0``.
 
-    :param useful_only: leave out ``look``, ``inventory`` and ``examine``, which tell nothing new. Do not compare with
-        results without.
-    :param list_commands: whether the prompt lists the legal commands. A policy that scores them reads each of them
-        anyway, and without the list a prompt is a third shorter; free text needs it.
-    :param tell_way_back: whether the prompt says from which direction the room was entered, which is otherwise in the
-        past alone: with it, a maze needs no ``history``.
+    :param useful_only: whether ``look``, ``inventory`` and ``examine`` are left out, which tell nothing new. Results
+        with it do not compare with results without it.
+    :param list_commands: whether the prompt lists the legal commands. A policy that scores the commands reads each of
+        them anyway, and without the list a prompt is a third shorter. Free text needs the list.
+    :param tell_way_back: whether the prompt says from which direction the room was entered. Otherwise only the past
+        turns tell this. With it, a maze needs no ``history``.
     """
 
     system_prompt = "You play a text adventure. Reach the goal with as few commands as possible."
@@ -223,18 +218,18 @@ class TextWorld(TextTask):
         self.list_actions = list_commands
 
     def action_texts(self, observation: Any, info: dict[str, Any]) -> tuple[str, ...]:
-        """The commands that the game admits now.
+        """Return the commands that the game admits now.
 
         :param observation: not read.
         :param info: of the env, with ``admissible_commands``.
         """
         commands = info["admissible_commands"]
         useful = tuple(command for command in commands if not REPORTS.match(command))
-        # Too many for one prompt: those that only tell something go first.
+        # Where there are too many for one prompt, those that change nothing are left out.
         return useful if useful and (self.useful_only or len(commands) > (self.max_actions or 0)) else commands
 
     def format_observation(self, observation: Any) -> str:
-        """Goal, room, what is carried and the last answer.
+        """Put goal, room, what is carried and the last answer into words.
 
         :param observation: ``objective``, ``description``, ``inventory``, ``feedback`` and ``way_back``.
         """
@@ -242,7 +237,9 @@ class TextWorld(TextTask):
         return (f"Goal: {objective} " if objective else "") + self.format_past(observation)
 
     def format_past(self, observation: Any) -> str:
-        """The same without the goal, which the last turn tells.
+        """Put room, what is carried and the last answer into words, without the goal.
+
+        The last turn of a prompt tells the goal.
 
         :param observation: as for :meth:`format_observation`.
         """
@@ -257,10 +254,10 @@ class TextWorld(TextTask):
 
 
 def _plain(text: str) -> str:
-    """Printable ASCII, as the observation space declares."""
+    """Replace what is not printable ASCII, as the observation space declares."""
     return "".join(character if character in CHARACTERS else "?" for character in text)[:LONGEST]
 
 
 def _sentence(text: str) -> str:
-    """In one line, without the rules around a room's name and before a prompt."""
+    """Put a text on one line, without the marks around a room's name and the prompt sign."""
     return re.sub(r"-= (.*?) =-", r"\1.", " ".join(text.replace(">", " ").split()))

@@ -3,8 +3,8 @@
     python examples/blackjack.py
     python examples/blackjack.py --generate   # the model writes its answers in free text
 
-Plays blackjack at random, with the untrained model and with the trained one, and prints what each wins per round and
-the table of decisions that was learnt. The checkpoint lands in runs/blackjack. Ctrl-C ends the training early.
+Plays blackjack at random, with the untrained model and with the trained model. Prints what each wins per round, and
+what the trained model does with each hand. Writes the checkpoint to runs/blackjack. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "Blackjack-v1"
 SETTINGS = lmpolicy.hyperparameters(ENV_ID)
-"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+"""Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 
 
 class RandomPlay:
-    """A policy that picks any phrase: what is reached without learning."""
+    """A policy that picks phrases at random."""
 
     def __init__(self, action_space):
         self.action_space = action_space

@@ -3,8 +3,8 @@
     python examples/cartpole.py
     python examples/cartpole.py --generate   # the model writes its answers in free text; slower
 
-Plays CartPole at random, with the untrained model and with the trained one, prints the three returns, draws the
-learning curve and shows one episode in words. Everything lands in runs/cartpole. Ctrl-C ends the training early.
+Plays CartPole at random, with the untrained model and with the trained model. Prints the three returns, draws the
+learning curve and shows one episode in words. Writes its files to runs/cartpole. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -26,14 +26,14 @@ BEST = 500
 """The return of a pole that never falls."""
 
 SETTINGS = lmpolicy.hyperparameters(ENV_ID)
-"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+"""Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 
 
 class LearningCurve(BaseCallback):
-    """Keeps the return of every training episode, and evaluates the model now and then.
+    """Keep the return of every training episode, and evaluate the model now and then.
 
-    :param evaluate: gives mean return and its standard error.
-    :param every: env steps between two evaluations.
+    :param evaluate: takes a model, and returns its mean return and the standard error.
+    :param every: number of env steps between two evaluations.
     """
 
     def __init__(self, evaluate, every):
@@ -54,7 +54,7 @@ class LearningCurve(BaseCallback):
 
 
 class RandomPlay:
-    """A policy that picks any phrase: what is reached without learning."""
+    """A policy that picks phrases at random."""
 
     def __init__(self, action_space):
         self.action_space = action_space

@@ -3,7 +3,8 @@
     python examples/custom_task.py
 
 Copy this file, put your environment and its words where the thermostat is, and train. Prints the return of random play,
-of the untrained and of the trained model. The checkpoint lands in runs/custom_task. Ctrl-C ends the training early.
+of the untrained model and of the trained model. Writes the checkpoint to runs/custom_task. Ctrl-C ends the training
+early.
 """
 
 import argparse
@@ -67,7 +68,7 @@ HYPERPARAMETERS = {
 
 
 class RandomPlay:
-    """A policy that picks any phrase: what is reached without learning."""
+    """A policy that picks phrases at random."""
 
     def __init__(self, action_space):
         self.action_space = action_space

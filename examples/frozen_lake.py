@@ -2,8 +2,8 @@
 
     python examples/frozen_lake.py
 
-Walks at random, with the untrained model and with the trained one, and prints how often each arrives and the way that
-was learnt. The checkpoint lands in runs/frozen_lake. Ctrl-C ends the training early.
+Walks at random, with the untrained model and with the trained model. Prints how often each arrives, and where the
+trained model goes on each tile. Writes the checkpoint to runs/frozen_lake. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "FrozenLake-v1"
 SETTINGS = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
-"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+"""Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 
 
 class RandomPlay:
-    """A policy that picks any phrase: what is reached without learning."""
+    """A policy that picks phrases at random."""
 
     def __init__(self, action_space):
         self.action_space = action_space

@@ -2,9 +2,9 @@
 
     python examples/many_envs.py
 
-Text makes the observations and the actions of all envs alike, so one policy, one LoRA and one value head play them
-all. Plays each game at random, with the untrained model and with the trained one, and prints the returns. The
-checkpoint lands in runs/many_envs. Ctrl-C ends the training early.
+Text makes the observations and the actions of all envs alike, so that one policy with one LoRA and one value head plays
+all of them. Plays each game at random, with the untrained model and with the trained model, and prints the returns.
+Writes the checkpoint to runs/many_envs. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -34,7 +34,8 @@ ENVS = [
     EnvCopies("Blackjack-v1", 3, {"sab": False, "natural": False}),
     EnvCopies("FrozenLake-v1", 3, {"is_slippery": False}),
     EnvCopies("CliffWalking-v1", 3, {"max_episode_steps": 200}),  # without a limit, it ends nowhere but at the goal
-    EnvCopies("Acrobot-v1", 4, help=hyperparameters("Acrobot-v1").help),  # rewards that show the way; returns without
+    # Trained on rewards that show the way; the returns are without them.
+    EnvCopies("Acrobot-v1", 4, training_wrapper=hyperparameters("Acrobot-v1").training_wrapper),
 ]
 HYPERPARAMETERS = {
     "n_steps": 128,
@@ -52,12 +53,12 @@ STEPS = 20_480
 
 
 def callbacks():
-    """What is new for every training: returns env by env in the log, and less exploration towards the end."""
+    """Make the callbacks of a training: the returns of each env in the log, and less exploration towards the end."""
     return [WatchLearning(), EntropySchedule(0.02, 0.0)]
 
 
 class RandomPlay:
-    """A policy that picks any of the legal phrases: what is reached without learning."""
+    """A policy that picks phrases at random among the legal ones."""
 
     def __init__(self, space, seed):
         self.space, self.rng = space, np.random.default_rng(seed)

@@ -2,10 +2,10 @@
 
     python examples/text_world.py
 
-Makes games of TextWorld (a coin lies at the end of a chain of rooms), trains on them, and prints how often they are
-won: by random commands, by the untrained model and by the trained one, and how often it wins games that it has not
-been trained on. Then it plays one of those, in words. Needs ``pip install "lmpolicy[textworld]"``. The checkpoint lands
-in runs/text_world. Ctrl-C ends the training early.
+Makes games of TextWorld, where a coin lies at the end of a chain of rooms, and trains on them. Prints how often random
+commands, the untrained model and the trained model win these games, and how often the trained model wins games that it
+was not trained on. Then plays one of those, in words. Needs ``pip install "lmpolicy[textworld]"``. Writes the
+checkpoint to runs/text_world. Ctrl-C ends the training early.
 """
 
 import argparse
@@ -18,19 +18,21 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
+from transformers import AutoConfig
 
 import lmpolicy
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.bundled import model_path
 from lmpolicy.envs import TEXT_WORLD
 
 SETTINGS = lmpolicy.hyperparameters(TEXT_WORLD, challenge="coin_collector")
-"""Found by experiment: how many envs, what PPO is given, how its rates fall. ``print(SETTINGS)`` shows them."""
+"""Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 GAMES, TEST_GAMES = 100, 20
-"""How many there are to train on, and others to be tested on."""
+"""Number of games to train on, and of other games to be tested on."""
 
 
 class RandomPlay:
-    """A policy that picks any of the commands that work right now: what is reached without learning."""
+    """A policy that picks commands at random among those that work right now."""
 
     def __init__(self, env, seed):
         self.env, self.rng = env, np.random.default_rng(seed)
@@ -45,20 +47,18 @@ def main(argv=None):
     args.output.mkdir(parents=True, exist_ok=True)
     games = {**SETTINGS.env_kwargs, "level": args.level, "games": args.games}
     settings = replace(SETTINGS, env_kwargs=games)
-    plain = replace(SETTINGS, env_kwargs={**games, "reward": "score"})  # a coin is one point, a new room is none
-    others = replace(SETTINGS, env_kwargs={**plain.env_kwargs, "split": "test", "games": args.test_games})
-    try:
-        train_env = settings.make_env(args.seed)
-        eval_env = plain.make_env(args.seed + 1000, n_envs=10, training=False)
-        other_env = others.make_env(args.seed + 2000, n_envs=10, training=False)
-    except (ImportError, ValueError) as error:  # textworld is not installed; there is no such level
-        raise SystemExit(str(error)) from None
+    others = replace(SETTINGS, env_kwargs={**games, "split": "test", "games": args.test_games})
     arguments = settings.ppo
     if args.model is not None:
         arguments["policy_kwargs"]["model"] = args.model
     try:
+        AutoConfig.from_pretrained(model_path(args.model))  # a wrong name is found before games are made for minutes
+        # In training, a new room is worth a point, too. In evaluation, only the coin is.
+        train_env = settings.make_env(args.seed)
+        eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
+        other_env = others.make_env(args.seed + 2000, n_envs=10, training=False)
         model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
-    except OSError as error:  # no such language model
+    except (ImportError, OSError, ValueError) as error:  # no textworld; no such language model; no such level
         raise SystemExit(str(error)) from None
 
     def evaluate(policy, env=eval_env):

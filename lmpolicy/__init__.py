@@ -14,11 +14,15 @@ from lmpolicy.text.task import GenericTask, TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
-    from lmpolicy.lm.guard import GuardWarning, NonFiniteError
+    from lmpolicy.lm.guard import NonFiniteError
+    from lmpolicy.lm.judging import GuardWarning
+    from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
-    from lmpolicy.training.multi_env import EnvCopies, PerEnvRewardNormalization, make_multi_env
-    from lmpolicy.training.named_settings import Hyperparameters, hyperparameters
+    from lmpolicy.training.env_settings import EnvCopies
+    from lmpolicy.training.hyperparameters import Hyperparameters
+    from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.training.named_settings import hyperparameters
     from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
@@ -33,6 +37,7 @@ __all__ = [
     "NonFiniteError",
     "ParseError",
     "PerEnvRewardNormalization",
+    "PolicySettings",
     "Prompt",
     "TextObservationWrapper",
     "TextSpace",
@@ -47,12 +52,13 @@ __all__ = [
 _LAZY = {
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
-    "EnvCopies": "lmpolicy.training.multi_env",
-    "GuardWarning": "lmpolicy.lm.guard",
-    "Hyperparameters": "lmpolicy.training.named_settings",
+    "EnvCopies": "lmpolicy.training.env_settings",
+    "GuardWarning": "lmpolicy.lm.judging",
+    "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
+    "PolicySettings": "lmpolicy.lm.settings",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "make_multi_env": "lmpolicy.training.multi_env",

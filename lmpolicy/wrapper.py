@@ -1,34 +1,33 @@
-"""TextObservationWrapper: any Gymnasium environment as text in, text out. Knows no model and imports no torch."""
+"""Turn any Gymnasium env into text, without model or torch."""
 
 from __future__ import annotations
 
 import copy
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.answers import Answer, Answers
-from lmpolicy.text.composer import CUT_MARK, Composer, expressible
-from lmpolicy.text.phrases import ActionPhrases, phrase_of, space_width
-from lmpolicy.text.prompt import CUE, Prompt
-from lmpolicy.text.spaces import TextSpace
-from lmpolicy.text.task import GenericTask, TextTask
+from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.parse_errors import ParseErrorRule
+from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
+from lmpolicy.text.prompt import Prompt
+from lmpolicy.text.prompt_composer import PromptComposer
+from lmpolicy.text.spaces import TextSpace, replace_surrogates
+from lmpolicy.text.task import GenericTask, TextTask, own_task
 
 MODES = ("score", "generate")
-THINKING_CUE = "Thought:"
-"""What a model without a chat template reads before it thinks."""
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
-    """Turn an environment into text: observations become prompts, actions become phrases or free text.
+    """Turn any env into text.
+
+    Observations become prompts. Actions become phrases or free text.
 
     Example:
         >>> import gymnasium as gym
@@ -41,13 +40,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         >>> info["action_text"]
         'stick'
 
-    ``info`` gains ``action_text`` (the phrase taken, after a step) and ``prompt_truncated`` (how many prompts of this
-    env had to be shortened so far).
+    Two keys are added to ``info``: ``action_text``, the phrase that was taken (after a step), and
+    ``prompt_truncated``, the number of prompts of this env that had to be shortened so far.
 
-    With ``action_mode="generate"``, the answer is free text. An action is then the row of its token ids (or, for
-    people, the text itself), and is read by :meth:`TextTask.extract_action`, by default
-    :func:`lmpolicy.text.parsing.extract_action`. ``info`` then gains ``answer`` (the text), ``parse_error`` and
-    ``action_clipped`` (whether it named no legal action, or a number out of bounds); the history holds answers.
+    With ``action_mode="generate"``, the policy answers in free text. An action is then the row of the answer's token
+    ids. People may give the text itself. :meth:`TextTask.extract_action` reads the answer. Three more keys are added to
+    ``info`` after a step: ``answer``, the text; ``parse_error``, whether the text named no legal action; and
+    ``action_clipped``, whether a number in it was out of bounds. The history repeats the answers.
 
     Example:
         >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -56,32 +55,33 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         >>> info["action_text"], info["parse_error"]
         ('hit', False)
 
-    :param env: the env to wrap. Its actions: Discrete, MultiDiscrete, MultiBinary, Box with ``action_bins``; or any
-        space for which the task maps phrases to actions. With ``action_mode="generate"`` also Box without bins and
-        Text; all but Discrete are then answered with numbers or text, unless the task has phrases for them.
-    :param task: how the env reads as text. ``None``: the bundled task for the env's id, else :class:`GenericTask`.
-        The instance is copied, so several envs may be given the same one.
-    :param history: how many past turns (observation and phrase) the prompt repeats before the current observation.
+    :param env: the env to wrap. Its actions may be Discrete, MultiDiscrete, MultiBinary, Box with ``action_bins``, or
+        of any space if the task maps phrases to actions. With ``action_mode="generate"`` also Box without bins and
+        Text; the policy then answers with numbers or text, unless the actions are Discrete or the task has phrases.
+    :param task: puts the env into words. ``None``: the bundled task for the env's id, or :class:`GenericTask` if there
+        is none. The instance is copied, so several envs may be given the same one.
+    :param history: how many past turns (observation and answer) the prompt repeats before the current observation.
     :param max_prompt_bytes: length of an observation row. What does not fit is left out: the oldest turns first, then
-        the end of the observation, with a visible mark; never the system prompt or a phrase.
+        the end of the observation, with a visible mark. The system prompt and the phrases are never cut.
     :param action_bins: for Box actions: number of values per dimension, one int or one per dimension.
-    :param max_actions: largest number of phrases in a prompt. Default: the task's ``max_actions``, else 64 for
-        products of several dimensions and no limit for Discrete.
-    :param n_actions: width of the action space, at least the number of phrases: puts envs with different numbers of
-        phrases side by side, see :func:`lmpolicy.make_multi_env`. The policy gives the surplus indices probability 0;
-        ``action_space.sample()``, and with it the env checkers of Gymnasium and SB3, may draw one, which
-        :meth:`step` refuses. Default: the number of phrases.
-    :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: that of the env (where
+    :param max_actions: largest number of phrases in a prompt. Default: the task's ``max_actions``; where that is
+        ``None``, too, 64 for spaces of several dimensions and no limit for Discrete.
+    :param n_actions: width of the action space, at least the number of phrases. It puts envs with different numbers of
+        phrases side by side, see :func:`lmpolicy.make_multi_env`. The policy gives the surplus indices probability 0.
+        ``action_space.sample()`` may draw a surplus index, and so may the env checkers of Gymnasium and SB3;
+        :meth:`step` refuses it. Default: the number of phrases.
+    :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: the env's render mode (where
         ``"ansi"`` means the prompt, too).
-    :param action_mode: ``"score"``: the policy chooses among phrases; ``"generate"``: it writes. The parameters below
-        are for the latter.
-    :param tokenizer: of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the bundled LM's.
+    :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
+        below are for ``"generate"``.
+    :param tokenizer: the tokenizer of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the
+        bundled LM's.
     :param max_new_tokens: longest answer in tokens.
-    :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score, so
-        that every answer can be read; what stands before is free.
+    :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
+        every answer can be read, and the policy is free in what it writes before.
     :param on_parse_error: what the env is given for an answer that names no legal action. ``"penalize"``:
-        ``fallback_action``, and ``parse_error_reward`` is added to its reward; ``"random"``: a random legal action;
-        ``"raise"``: nothing, :class:`~lmpolicy.text.parsing.ParseError` is raised.
+        ``fallback_action``, and ``parse_error_reward`` is added to the env's reward. ``"random"``: a random legal
+        action. ``"raise"``: nothing, and :class:`~lmpolicy.text.parsing.ParseError` is raised.
     :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
     :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
         phrases the action nearest to 0.
@@ -109,90 +109,42 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         parse_error_reward: float = -1.0,
         fallback_action: Any = None,
     ) -> None:
-        _check_env(env)
-        if action_mode not in MODES:
-            raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
-        if isinstance(history, bool) or not isinstance(history, int) or history < 0:
-            raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
-        if render_mode not in (None, "ansi"):
-            raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
-        RecordConstructorArgs.__init__(
-            self,
-            task=task,
-            history=history,
-            max_prompt_bytes=max_prompt_bytes,
-            action_bins=action_bins,
-            max_actions=max_actions,
-            n_actions=n_actions,
-            render_mode=render_mode,
-            action_mode=action_mode,
-            tokenizer=tokenizer,
-            max_new_tokens=max_new_tokens,
-            close_with_phrase=close_with_phrase,
-            on_parse_error=on_parse_error,
-            parse_error_reward=parse_error_reward,
-            fallback_action=fallback_action,
-        )
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "env")}
+        _check_arguments(env, action_mode, history, render_mode)
+        RecordConstructorArgs.__init__(self, **arguments)
         gym.Wrapper.__init__(self, env)
-        self.task = _own_task(task, env)
+        self._set_render_mode(render_mode)
+        self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
-        self._mode = render_mode
-        if render_mode == "ansi" and "ansi" not in self.metadata.get("render_modes", []):
-            self.metadata = {
-                **self.metadata,
-                "render_modes": [*self.metadata.get("render_modes", []), "ansi"],
-            }
-        self._turns: deque[tuple[str, str]] = deque(maxlen=history)
-        self._past_text = ""
-        self._truncated_prompts = 0
-        self._prompt: Prompt | None = None
-        self._legal: dict[str, Any] = {}
-        self._space = TextSpace(max_prompt_bytes)
-        self.observation_space = self._space
         self._phrases: ActionPhrases | None = None
-        if action_mode == "score" or close_with_phrase or self._has_phrases(action_bins):
+        chooses = action_mode == "score" or close_with_phrase
+        if chooses or names_phrases(self.task, env.action_space, action_bins):
             self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
-        fixed = self._phrases.fixed if self._phrases is not None else {}
-        self._answers: Answers | None = None
-        instruction, cue = "", CUE
+        width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
+        self._reader: ActionReader
         if action_mode == "score":
-            assert self._phrases is not None
-            self.action_space: spaces.Space = spaces.Discrete(space_width(n_actions, self._phrases.width))
+            self._reader = PhraseReader(width)
         else:
-            closing = self._phrases if close_with_phrase else None
-            width = 0 if closing is None else space_width(n_actions, closing.width)
-            self._answers = Answers(
-                *(self.task, env.action_space, tokenizer, max_new_tokens, on_parse_error, parse_error_reward),
-                *(fallback_action, width),
-            )
-            if fixed is not None:
-                self._answers.check_fallback(fixed)
-            self.action_space = self._answers.space
-            instruction = self._answers.instruction(fixed is None or bool(fixed))
-            cue = self.task.cue or (THINKING_CUE if close_with_phrase else CUE)
-        self._parse_errors = np.random.default_rng()
-        self._composer = Composer(
-            self._space,
-            self.task.system_prompt,
-            instruction,
-            None if fixed is None else tuple(fixed),
-            self.task.list_actions,
-            cue,
-        )
-        # Too small a row is found here, not at the first step. Phrases of a state are not known yet: any one stands in.
-        self._composer.compose((), CUT_MARK, ("?",) if fixed is None else tuple(fixed))
+            rule = ParseErrorRule(env.action_space, on_parse_error, parse_error_reward, fallback_action)
+            self._reader = AnswerReader(self.task, self._phrases, rule, tokenizer, max_new_tokens, n_phrases=width)
+        self.action_space = self._reader.action_space
+        self.observation_space = space = TextSpace(max_prompt_bytes)
+        self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
+        self._random = np.random.default_rng()
+        self._history: deque[tuple[str, str]] = deque(maxlen=history)
+        self._past_text = ""
+        self._legal: dict[str, Any] = {}
+        self._prompt: Prompt | None = None
 
-    def _has_phrases(self, action_bins: Any) -> bool:
-        """Whether free text is to name a phrase, rather than numbers or a text of its own."""
-        return (
-            isinstance(self.env.action_space, spaces.Discrete)
-            or self.task.action_texts is not None
-            or action_bins is not None
-        )
+    def _set_render_mode(self, render_mode: str | None) -> None:
+        self._own_render_mode = render_mode
+        modes = self.metadata.get("render_modes", [])
+        if render_mode == "ansi" and "ansi" not in modes:
+            self.metadata = {**self.metadata, "render_modes": [*modes, "ansi"]}
 
     @property
     def prompt(self) -> Prompt:
-        """What the agent reads now.
+        """Return what the agent reads now.
 
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
@@ -202,55 +154,62 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     @property
     def render_mode(self) -> str | None:  # type: ignore[override]
-        """``"ansi"`` if asked for, else the env's."""
-        return self._mode or self.env.render_mode
+        """Return ``"ansi"`` if asked for, else the env's render mode."""
+        return self._own_render_mode or self.env.render_mode
 
     def render(self) -> Any:
-        """What the agent reads, if the render mode is ``"ansi"``; else what the env renders."""
+        """Render the prompt or the env.
+
+        The render mode ``"ansi"`` means the prompt.
+
+        :raises gymnasium.error.ResetNeeded: before the first reset, with ``"ansi"``.
+        """
         return str(self.prompt) if self.render_mode == "ansi" else super().render()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode; the history is empty again.
+        """Start an episode with an empty history.
 
-        :param seed: as in Gymnasium.
+        :param seed: as in Gymnasium. It also seeds the random actions of ``on_parse_error="random"``.
         :param options: as in Gymnasium.
+        :return: uint8 row ``(max_prompt_bytes,)`` and ``info``.
         """
         observation, info = self.env.reset(seed=seed, options=options)
-        self._turns.clear()
+        self._history.clear()
         if seed is not None:
-            self._parse_errors = np.random.default_rng(seed)
+            self._random = np.random.default_rng(seed)
         row = self._read(observation, info, ended=False)
-        return row, {**info, "prompt_truncated": self._truncated_prompts}
+        return row, {**info, "prompt_truncated": self._composer.shortened}
 
     def step(
         self, action: int | np.integer | NDArray[Any] | str
     ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Take an action, given as its index among the legal phrases or as the phrase itself.
+        """Take an action.
 
-        With ``action_mode="generate"``: given as a row of token ids or as text.
-
-        :param action: index, NumPy integer (also a 0-d array, as ``model.predict`` returns), or phrase.
-        :raises TypeError: if it is none of these.
-        :raises ValueError: if it is not legal now; the message lists what is.
+        :param action: index of a legal phrase (int, NumPy integer, or 0-d array, as ``model.predict`` returns), or the
+            phrase itself. With ``action_mode="generate"``: a row of token ids, or a text.
+        :return: as in Gymnasium; the observation is a uint8 row ``(max_prompt_bytes,)``.
+        :raises TypeError: if the action is none of these.
+        :raises ValueError: if the action is not legal now; the message lists what is.
         """
         answer = self.read_answer(action)
-        # A copy, because an env that clips or scales its action in place would change what the phrase stands for.
+        # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
-        self._turns.append((self._past_text, expressible(answer.text)))
+        if self._history.maxlen:
+            self._history.append((self._past_text, replace_surrogates(answer.text)))
         row = self._read(observation, info, ended=bool(terminated or truncated))
-        info = {**info, "prompt_truncated": self._truncated_prompts}
-        if answer.phrase is not None:
-            info["action_text"] = answer.phrase
-        if self._answers is not None:
-            info |= {"answer": answer.text, "parse_error": answer.parse_error, "action_clipped": answer.clipped}
-            reward = float(reward) + self._answers.penalty * answer.parse_error
-        # An int reward would turn SubprocVecEnv's reward array into int64, which reward shaping cannot write into.
-        return row, float(reward), bool(terminated), bool(truncated), info
+        info = {**info, "prompt_truncated": self._composer.shortened, **answer.info}
+        # SubprocVecEnv makes an int64 array of int rewards, and reward shaping cannot write fractions into that.
+        reward = float(reward)
+        if answer.parse_error:
+            reward += answer.penalty
+        return row, reward, bool(terminated), bool(truncated), info
 
-    def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> Answer:
-        """What an action means in words, and what the env would be given for it now; the env stays where it is.
+    def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
+        """Find what the env would be given for an action now.
+
+        The env stays where it is.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -259,16 +218,17 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             0
 
         :param action: as for :meth:`step`.
+        :raises gymnasium.error.ResetNeeded: before the first reset.
         """
         if self._prompt is None or (self._phrases is not None and not self._legal):
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        if self._answers is not None:
-            return self._answers.read(action, self._legal, self._parse_errors)
-        phrase = phrase_of(action, self._legal)
-        return Answer(phrase, self._legal[phrase], phrase)
+        return self._reader.read(action, self._legal, self._random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
-        """The row of any observation, for asking a model what it would do there; the env stays where it is.
+        """Make the row of any observation.
+
+        Use it to ask a model what it would do there. The env stays where it is. The prompt repeats the history of the
+        running episode.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"))
@@ -276,50 +236,48 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
         :param observation: a value of the env's own observation space.
         :param info: the env's info, if the task's phrases depend on it.
-        :return: uint8 row; its history is that of the running episode.
+        :return: uint8 ``(max_prompt_bytes,)``.
         """
-        text = self._words("format_observation", observation)
-        return self._fit(text, tuple(self._legal_in(observation, info or {})))[1]
-
-    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        """The legal phrases of a state, each with its env action; empty where the actions have no phrases."""
-        return {} if self._phrases is None else self._phrases.legal(observation, info)
-
-    def _words(self, method: str, observation: Any) -> str:
-        """The task's words for an observation, by one of its methods."""
-        text = getattr(self.task, method)(observation)
-        if not isinstance(text, str):
-            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
-        return expressible(text)
+        text = self._describe(observation, "format_observation")
+        return self._composer.compose(self._history, text, tuple(self._legal_in(observation, info or {})))[1]
 
     def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
-        """Put the observation into words and build the prompt; return its row."""
-        text = self._words("format_observation", observation)
-        # No action follows the end of an episode, and some envs then offer none: the last phrases stand in.
+        """Put the observation into words, and return the row of the new prompt."""
+        text = self._describe(observation, "format_observation")
+        # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
         self._legal = self._legal_in(observation, info) or (self._legal if ended else {})
         if not self._legal and self._phrases is not None:
             raise ValueError(
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
             )
-        if self._turns.maxlen:
+        if self._history.maxlen:
             own = type(self.task).format_past is not TextTask.format_past
-            self._past_text = self._words("format_past", observation) if own else text
-        self._prompt, row = self._fit(text, tuple(self._legal))
+            self._past_text = self._describe(observation, "format_past") if own else text
+        self._prompt, row = self._composer.compose(self._history, text, tuple(self._legal))
         return row
 
-    def _fit(self, text: str, phrases: tuple[str, ...]) -> tuple[Prompt, NDArray[np.uint8]]:
-        """The prompt for an observation, shortened until it fits, and its row."""
-        prompt, row, shortened = self._composer.compose(self._turns, text, phrases)
-        self._truncated_prompts += shortened
-        if shortened and self._truncated_prompts == 1:
-            room = self._composer.space.max_bytes
-            warnings.warn(
-                f"a prompt did not fit into max_prompt_bytes={room} and was shortened (oldest "
-                'history first, then the observation); counted in info["prompt_truncated"], not warned of again',
-                stacklevel=2,
-            )
-        return prompt, row
+    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
+        return {} if self._phrases is None else self._phrases.legal(observation, info)
+
+    def _describe(self, observation: Any, method: str) -> str:
+        """Put an observation into words by a method of the task."""
+        text = getattr(self.task, method)(observation)
+        if not isinstance(text, str):
+            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
+        return replace_surrogates(text)
+
+
+def _check_arguments(env: Any, action_mode: Any, history: Any, render_mode: Any) -> None:
+    """Check the arguments that the wrapper itself uses."""
+    _check_env(env)
+    if action_mode not in MODES:
+        raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
+    if isinstance(history, bool) or not isinstance(history, int) or history < 0:
+        raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
+    if render_mode not in (None, "ansi"):
+        raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
 
 
 def _check_env(env: Any) -> None:
@@ -335,14 +293,3 @@ def _check_env(env: Any) -> None:
         if isinstance(layer, TextObservationWrapper):
             raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
         layer = layer.env
-
-
-def _own_task(task: TextTask | type[TextTask] | None, env: gym.Env) -> TextTask:
-    """A task that belongs to this env alone: binding it may store the env's own map."""
-    if isinstance(task, type) and issubclass(task, TextTask):
-        return task()
-    if task is None:
-        return task_for(env) or GenericTask()
-    if not isinstance(task, TextTask):
-        raise TypeError(f"task must be a TextTask, got {type(task).__name__}")
-    return copy.deepcopy(task)

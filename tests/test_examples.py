@@ -164,6 +164,16 @@ def test_wrong_model_and_device_are_short_errors(
     assert "--device cuda:99 does not work here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("example", ["text_world"], indirect=True)
+def test_a_wrong_model_is_found_before_games_are_made(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMPOLICY_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SystemExit, match="nonexistent"):
+        example.main(["--model", str(tmp_path / "nonexistent"), "--output", str(tmp_path / "output")])
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize("example", NAMES, indirect=True)
 def test_help_names_every_option(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -37,8 +37,9 @@ def test_describe_imports_neither_torch_nor_transformers():
         "text.spelling",
         "text.space_parts",
         "wrapper",
-        "training.named_settings",
+        "training.hyperparameters",
         "training.multi_env",
+        "training.shaping",
     ],
 )
 def test_examples_in_docstrings(module: str) -> None:

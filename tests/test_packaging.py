@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import site
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -59,6 +61,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     # A copy: setuptools leaves build/ and an egg-info behind, and takes file lists from one that is already there.
     shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
     shutil.copytree(ROOT / ".ci", tree / ".ci")
+    shutil.copy(ROOT / ".pre-commit-config.yaml", tree)
+    (tree / "docs/_build/html").mkdir(parents=True, exist_ok=True)
+    (tree / "docs/_build/html/index.html").touch()  # `make docs` has run
     build = (sys.executable, "-m", "build", "--no-isolation")
     call(*build, "--outdir", folder / "sdist", tree, cwd=folder)  # the wheel of this one is built from the archive
     call(*build, "--wheel", "--outdir", folder / "direct", tree, cwd=folder)
@@ -115,10 +120,52 @@ def test_source_archive_is_a_whole_project(archives: dict[str, Path]) -> None:
     files = sdist_files(archives["sdist"])
     assert {
         *("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "constraints.txt"),
+        *("CITATION.cff", "CONTRIBUTING.md", ".pre-commit-config.yaml", "docs/conf.py", "docs/index.md"),
         *(".ci/run", "envs/cart_pole.py", "lmpolicy/policy.py", "lmpolicy/py.typed"),
-        *("examples/cartpole.py", "tests/test_packaging.py"),
+        *("examples/cartpole.py", "tests/test_packaging.py", "tests/helpers/source_code.py"),
     } <= files
+    assert not [name for name in files if "_build" in name]
     assert not [name for name in files if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def relative_links(markdown: str) -> set[str]:
+    """Files and folders that a page links to or shows, without anchors."""
+    found = re.findall(r"\]\(\s*<?([^)>\s]+)", markdown)
+    found += re.findall(r"^\[[^\]]+\]:\s*(\S+)", markdown, re.MULTILINE)
+    found += re.findall(r"(?:src|href|srcset)=[\"']([^\"']+)", markdown)
+    targets = {target.partition("#")[0] for target in found if not re.match(r"[a-z]+:", target)}
+    return {target.removeprefix("./").rstrip("/") for target in targets if target}
+
+
+def test_links_of_every_kind_are_found() -> None:
+    page = """
+[a](a.md), [b](./b/) and ![c](c.png "Title"), [d](d.md#part), [e]
+
+<img alt="f" src="f.png">
+
+[e]: e.csv
+[here](#here), [far](https://example.org/x.md), [mail](mailto:a@example.org)
+"""
+    assert relative_links(page) == {"a.md", "b", "c.png", "d.md", "e.csv", "f.png"}
+
+
+def test_links_and_pictures_of_the_readme_are_in_the_source_archive(archives: dict[str, Path]) -> None:
+    files = sdist_files(archives["sdist"])
+    folders = {parent.as_posix() for name in files for parent in Path(name).parents}
+    links = relative_links((ROOT / "README.md").read_text())
+    assert any(link.endswith((".png", ".svg")) for link in links)
+    assert sorted(links - files - folders) == []
+
+
+def test_every_folder_of_modules_is_a_package_of_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in python_files("lmpolicy")}
+    assert sorted(listed) == sorted({*folders, "lmpolicy.envs"})
+
+
+def test_make_installs_the_textworld_that_is_declared() -> None:
+    (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["textworld"]
+    assert f'"{wanted}"' in (ROOT / "Makefile").read_text()
 
 
 def test_wheel_from_the_source_archive_is_the_same(archives: dict[str, Path]) -> None:
@@ -146,6 +193,14 @@ def test_wheel_is_imported_from_any_folder(installed: Path, tmp_path: Path) -> N
     assert installed.parents[1] in Path(found["lmpolicy"]).parents
     assert Path(found["envs"]).parent == Path(found["lmpolicy"]).parent / "envs"
     assert not found["top"], "a package named `envs` must not be installed at the top level"
+    assert found["heavy"] == []
+
+
+def test_source_folder_beside_an_installed_wheel_is_whole(installed: Path) -> None:
+    # Python looks in the working directory first, and the folder lmpolicy there holds no envs.
+    found = json.loads(call(installed, "-c", WHERE, cwd=ROOT))
+    assert Path(found["lmpolicy"]).parent == ROOT / "lmpolicy"
+    assert Path(found["envs"]).parent == ROOT / "envs"
     assert found["heavy"] == []
 
 

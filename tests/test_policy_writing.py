@@ -19,7 +19,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from lmpolicy import LMActorCriticPolicy, NonFiniteError, TextObservationWrapper, WatchLearning
-from lmpolicy.lm.generation import GenerationEngine
+from lmpolicy.lm.actors import TextActor
 
 OPTIONS: dict[str, Any] = {"action_mode": "generate", "max_new_tokens": 6, "max_prompt_bytes": ROW_BYTES}
 
@@ -117,8 +117,8 @@ def test_save_and_load(llama: str, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     loaded = PPO.load(tmp_path / "model", env=corridor(llama), device="cpu")
     np.testing.assert_array_equal(loaded.predict(observation, deterministic=True)[0], wanted)
-    engine: Any = loaded.policy.engine
-    assert (engine.stop, engine.ratio_level, engine.temperature) == (("!",), "sum", 0.7)
+    actor: Any = loaded.policy.actor
+    assert (actor.stop, actor.ratio_level, actor.scorer.temperature) == (("!",), "sum", 0.7)
     loaded.learn(8)
     with pytest.raises(ValueError, match="Action spaces do not match"):
         PPO.load(tmp_path / "model", env=corridor(None), device="cpu")
@@ -150,9 +150,9 @@ def test_the_models_own_generation_config_is_not_used(llama: str, tmp_path: Path
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
     env = corridor(str(tmp_path))
     observation, _ = env.reset(seed=0)
-    engine: Any = ppo(str(tmp_path), env).policy.engine
-    assert {5, 7} < set(engine.units.ends)
-    rows = engine.sample(th.from_numpy(np.stack([observation] * 50)))[0]
+    actor: Any = ppo(str(tmp_path), env).policy.actor
+    assert {5, 7} < set(actor.queries.ends)
+    rows = actor.choose(th.from_numpy(np.stack([observation] * 50)), False)
     assert len({row.numpy().tobytes() for row in rows}) > 10
 
 
@@ -186,7 +186,7 @@ def test_watching(llama: str, tmp_path: Path) -> None:
     logged = Logged()
     model.learn(32, callback=[WatchLearning(every=1, n_turns=5, folder=tmp_path), logged])
     row = logged.rows[-1]
-    assert isinstance(model.policy.engine, GenerationEngine)
+    assert isinstance(model.policy.actor, TextActor)
     assert 1 <= row["lm/answer_tokens_mean"] <= 6
     assert 0 < row["lm/entropy"] < np.log(400)
     assert 0 <= row["lm/unfinished_rate"] <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from gymnasium.error import ResetNeeded
 from helpers.toy_envs import Script, Told, Toy
 from helpers.wrapper_tools import CUT, read, told
 
+import lmpolicy.text.phrases
+import lmpolicy.text.prompt
 from lmpolicy import Prompt, TextObservationWrapper, TextTask
+from lmpolicy.text.prompt import check_phrases
 
 # --- the way of an action -------------------------------------------------------------------------
 
@@ -229,3 +233,37 @@ def test_phrases_of_a_state_too_long_for_the_row() -> None:
     with pytest.warns(UserWarning, match="was shortened"):
         env.step(0)
     assert env.prompt.actions == ("b" * 300,)
+
+
+# --- how often phrases are checked ----------------------------------------------------------------
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The phrases of each check from now on."""
+    seen: list[tuple[str, ...]] = []
+
+    def check(phrases: Sequence[str]) -> None:
+        seen.append(tuple(phrases))
+        check_phrases(phrases)
+
+    monkeypatch.setattr(lmpolicy.text.prompt, "check_phrases", check)
+    monkeypatch.setattr(lmpolicy.text.phrases, "check_phrases", check)
+    return seen
+
+
+def test_fixed_phrases_are_checked_at_construction_alone(checked: list[tuple[str, ...]]) -> None:
+    env = told("a", "b", "c")
+    assert checked == [("left", "right")]
+    env.reset()
+    env.step(0)
+    assert len(checked) == 1
+
+
+def test_the_phrases_of_a_state_are_checked_once_per_step(checked: list[tuple[str, ...]]) -> None:
+    env, _ = menu("a b", "c", "b a", history=1)
+    checked.clear()
+    env.reset()
+    env.step("b")
+    env.step("c")
+    assert checked == [("a", "b"), ("c",), ("b", "a")]

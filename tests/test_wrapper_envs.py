@@ -26,7 +26,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from lmpolicy import GenericTask, Prompt, TextObservationWrapper, TextSpace
-from lmpolicy.text.phrases import enumerate_actions
+from lmpolicy.text.env_actions import enumerate_actions
 
 # --- what can be wrapped --------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from helpers.toy_envs import Script, Told, Toy
+from helpers.wrapper_tools import read
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
@@ -216,6 +217,16 @@ def test_closing_with_a_phrase() -> None:
     per_state.reset()
     with pytest.raises(ValueError, match="phrase 1 is not legal now; legal are: left"):
         per_state.step(row(per_state, "x", 1))
+
+
+def test_a_cue_of_the_task_reaches_the_policy() -> None:
+    class Cued(Told):
+        cue = "Move:"
+
+    env = writing(task=Cued)
+    row, _ = env.reset()
+    assert env.prompt.cue == "Move:"
+    assert read(env, row).cue == "Move:"
 
 
 def test_instructions(llama: str) -> None:

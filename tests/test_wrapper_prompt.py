@@ -14,8 +14,8 @@ from helpers.wrapper_tools import CUT, expected, read, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import lmpolicy.wrapper
 from lmpolicy import Prompt, TextObservationWrapper
+from lmpolicy.text.prompt_composer import CUT_MARK
 from lmpolicy.text.spaces import utf8
 
 
@@ -169,7 +169,7 @@ def test_encode_is_what_the_agent_would_read_there() -> None:
 
 
 def test_the_cut_mark_is_the_one_tested() -> None:
-    assert lmpolicy.wrapper.CUT_MARK == CUT
+    assert CUT_MARK == CUT
 
 
 def test_the_oldest_turns_go_first() -> None:

@@ -62,22 +62,6 @@ def wanted_runs(args: argparse.Namespace) -> list[Run]:
     ]
 
 
-def is_complete(run: Run) -> bool:
-    """Whether there is nothing to do.
-
-    :raises SystemExit: if it was run with other settings: mixing both would make the report wrong.
-    """
-    rows = run.rows()
-    if not rows:
-        return False
-    if rows[0]["settings"] != run.digest:
-        raise SystemExit(
-            f"{run} in {run.path} was made with other settings (its options: {rows[0]['options'] or 'none'}). Delete "
-            "its rows to run it again, or name another folder with --output"
-        )
-    return True
-
-
 def run_side_by_side(waiting: list[Run], jobs: int) -> None:
     """Perform runs in processes of their own.
 
@@ -166,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
     require()
     if not args.report_only:
         wanted = wanted_runs(args)
-        todo = [run for run in wanted if not is_complete(run)]
+        todo = [run for run in wanted if not run.is_complete()]
         print(f"{len(todo)} runs, {len(wanted) - len(todo)} more are complete already", flush=True)
         try:
             if args.jobs > 1:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.learning.classic import GRID, TUNED, UNTUNED, Classic
+from benchmarks.learning.digests import digest
 from benchmarks.learning.results import Rows, read_runs, task_file
 from benchmarks.learning.tasks import CLASSIC, LM, LM_ALONE, RANDOM, UNTRAINED, Task, lm_settings
-from lmpolicy import TextTask
 from lmpolicy.training.named_settings import Hyperparameters
 
 
@@ -39,7 +37,7 @@ class Run:
         """Of the LM; the env and the help are those of the other methods, too."""
         settings = lm_settings(self.task)
         settings = replace(settings, total_timesteps=self.steps or settings.total_timesteps)
-        return replace(settings, help=None) if self.method in (LM_ALONE, CLASSIC) else settings
+        return replace(settings, training_wrapper=None) if self.method in (LM_ALONE, CLASSIC) else settings
 
     @property
     def classic(self) -> Classic:
@@ -59,7 +57,7 @@ class Run:
     @property
     def helped(self) -> bool:
         """Whether training has a help that evaluations do not have."""
-        return self.method not in UNTRAINED and self.settings.help is not None
+        return self.method not in UNTRAINED and self.settings.training_wrapper is not None
 
     @property
     def evaluation_episodes(self) -> int:
@@ -101,28 +99,20 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """A few characters that change with whatever decides about the results, so that no two kinds are mixed."""
-        kind: tuple[Any, ...] = (self.task.env_id, dict(self.settings.env_kwargs), self.evaluation_episodes)
-        if self.task.success:
-            kind += ("success", sorted(self.task.test_kwargs.items()))
-        if self.method not in UNTRAINED:
-            kind += (self.task.every, self.settings.total_timesteps, _name(self.settings.help))
-        if self.is_lm:
-            settings = {**asdict(self.settings), "help": "", "task": _description(self.settings.task)}
-            for name, plain in (("score_normalization", "sum"), ("model", None), ("wrapper_kwargs", {})):
-                if settings[name] == plain:
-                    del settings[name]  # runs from before there was a choice are the same
-            kind += (self.model, sorted(settings.items()))
-        elif self.method not in UNTRAINED:
-            kind += (self.classic,)
-        return hashlib.sha1(repr(kind).encode()).hexdigest()[:8]
+        """A few characters that change with whatever decides about the results; see :func:`digests.digest`."""
+        return digest(self)
 
+    def is_complete(self) -> bool:
+        """Whether there is nothing to do.
 
-def _description(words: TextTask | None) -> Any:
-    """What tells one way of putting an env into words from another, as far as it is not in code."""
-    plain = {} if words is None else vars(words)
-    return (type(words).__name__, sorted((k, v) for k, v in plain.items() if isinstance(v, bool | int | float | str)))
-
-
-def _name(function: Any) -> str:
-    return "" if function is None else str(getattr(function, "__qualname__", type(function).__name__))
+        :raises SystemExit: if it was run with other settings: mixing both would make the report wrong.
+        """
+        rows = self.rows()
+        if not rows:
+            return False
+        if rows[0]["settings"] != self.digest:
+            raise SystemExit(
+                f"{self} in {self.path} was made with other settings (its options: {rows[0]['options'] or 'none'}). "
+                "Delete its rows to run it again, or name another folder with --output"
+            )
+        return True

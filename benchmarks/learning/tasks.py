@@ -9,7 +9,7 @@ from typing import Any
 import lmpolicy
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
-from lmpolicy.envs import TEXT_WORLD, is_world
+from lmpolicy.envs import TEXT_WORLD, package_of
 from lmpolicy.training.named_settings import Hyperparameters
 
 LM, CLASSIC, RANDOM = "lm", "classic", "random"
@@ -57,12 +57,12 @@ class Task:
     @property
     def is_grid(self) -> bool:
         """Whether it is a grid of minigrid."""
-        return is_world(self.env_id) and self.env_id != TEXT_WORLD
+        return package_of(self.env_id) == "minigrid"
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 100}
-HOUSE = {"challenge": "simple", "settings": {"rewards": "dense", "goal": "detailed"}}
+HOUSE = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
 TASKS = (
     Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
     Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
@@ -112,4 +112,5 @@ def methods_of(task: Task) -> tuple[str, ...]:
         return (LM, RANDOM)  # there is nothing but words
     if task.is_grid:
         return (LM, CLASSIC, RANDOM, BOT) if task.env_id.startswith("BabyAI-") else (LM, CLASSIC, RANDOM)
-    return (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if lm_settings(task).help else (LM, CLASSIC, RANDOM)
+    helped = lm_settings(task).training_wrapper is not None
+    return (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if helped else (LM, CLASSIC, RANDOM)

@@ -127,7 +127,7 @@ def training_env(run: Run) -> VecEnv:
     """The envs that a run learns on, with scaled rewards and the help where its settings have them."""
     if run.is_lm:
         return run.settings.make_env(run.seed)
-    env = plain_env(run.task, run.classic.n_envs, run.seed, run.settings.help)
+    env = plain_env(run.task, run.classic.n_envs, run.seed, run.settings.training_wrapper)
     return VecNormalize(env, gamma=run.classic.ppo["gamma"]) if run.classic.normalize else env
 
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from lmpolicy.envs import TEXT_WORLD, is_world
+from lmpolicy.envs import package_of
 
 KINDS, COLORS, STATES = 11, 6, 4
 """Codes of what is in a cell of MiniGrid."""
@@ -35,8 +35,8 @@ def succeeded(reward: float, truncated: bool, info: dict[str, Any]) -> bool:
 
 def missing(env_id: str) -> str:
     """What an env needs that is not installed; empty if nothing."""
-    package = "textworld" if env_id == TEXT_WORLD else "minigrid" if is_world(env_id) else ""
-    absent = package and importlib.util.find_spec(package) is None
+    package = package_of(env_id)
+    absent = package is not None and importlib.util.find_spec(package) is None
     return f'{env_id} needs: pip install "lmpolicy[{package}]"' if absent else ""
 
 

@@ -1,19 +1,21 @@
-"""The bundled LMs: tokenizers, weights, model card, and the commands that make them from seeds."""
+"""The bundled LMs: tokenizers, weights and model card. ``lmpolicy.pretraining`` makes them from seeds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BUNDLED = Path(__file__).parent
-"""Folder of the LM that is taken where none is named: it has read of the envs of Gymnasium."""
+"""Folder of the default LM, which has read about envs of Gymnasium."""
 WORLDS = "lmpolicy/worlds"
-"""Name of the LM that has read of MiniGrid, BabyAI and TextWorld: ``policy_kwargs=dict(model="lmpolicy/worlds")``."""
+"""Name of the LM that has read about MiniGrid, BabyAI and TextWorld.
+
+A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``."""
 
 
 def model_path(name: str | Path | None) -> str:
-    """Where Transformers finds a model: the folder of a bundled one, else what is named itself.
+    """Tell Transformers where a model is: the folder of a bundled LM, or the given name.
 
-    :param name: hub id or local folder; ``None`` or :data:`WORLDS`: bundled.
+    :param name: hub id or local folder. ``None`` or :data:`WORLDS`: a bundled LM.
     """
     if name is None:
         return str(BUNDLED)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,8 @@ from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
 from lmpolicy.lm.rendering import PromptRenderer
+from lmpolicy.lm.settings import FROZEN, PolicySettings
 from lmpolicy.lm.value_head import ValueHead
-
-DTYPES = {"float32": th.float32, "bfloat16": th.bfloat16, "float16": th.float16}
-DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
-FROZEN = "frozen"
 
 STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
 STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
@@ -33,51 +31,44 @@ WIDE = 512
 class Backbone(nn.Module):
     """A causal LM with its tokenizer, adapters and value head.
 
-    :param model: hub id or local folder; ``None`` or :data:`lmpolicy.bundled.WORLDS` for a bundled LM.
-    :param revision: branch, tag or commit of a hub model.
-    :param dtype: of the base: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``, see :func:`auto_dtype`.
-    :param lora: arguments of :class:`peft.LoraConfig`; ``None`` trains every weight; ``"frozen"`` trains none but the
-        value head.
-    :param value_head: hidden layer sizes of the value head.
-    :param value_gradient: whether the value loss also trains the LM.
-    :param trust_remote_code: whether code from the hub may run.
+    :param settings: of the policy; which model, in which precision, which of its weights learn, and the value head.
     :raises OSError: if the model cannot be found or read; the message says how to name another place.
     """
 
     base_fingerprint: th.Tensor
 
-    def __init__(
-        self,
-        model: str | None,
-        revision: str | None,
-        dtype: str,
-        lora: dict[str, Any] | str | None,
-        value_head: Sequence[int],
-        value_gradient: bool,
-        trust_remote_code: bool,
-    ) -> None:
+    def __init__(self, settings: PolicySettings) -> None:
         super().__init__()
+        model, lora = settings.model, settings.lora
         self.name = model if model is not None else "the bundled LM"
-        options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        if revision is not None:
-            options["revision"] = revision
+        options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
+        if settings.revision is not None:
+            options["revision"] = settings.revision
         base, self.tokenizer = _load(model_path(model), options)
         # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
-        self._auto = dtype == "auto" and lora is not None
+        self._auto = settings.dtype == "auto" and lora is not None
         if not self._auto:  # Adam's steps are lost in half precision, hence float32 where the base itself is trained
-            _cast(base, DTYPES[dtype] if dtype != "auto" else th.float32)
+            _cast(base, th.float32 if settings.dtype == "auto" else getattr(th, settings.dtype))
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
         self.lm = _adapt(base, lora)
         self.renderer = PromptRenderer(self.tokenizer)
-        self.value_head = ValueHead(self.hidden_size, value_head)
-        self.value_gradient = value_gradient
+        self.value_head = ValueHead(self.hidden_size, settings.value_head)
+        self.value_gradient = settings.value_gradient
         named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end a message: the tokenizer's, and those that the model's generation config names."""
+        config = getattr(self.lm, "generation_config", None)
+        named = getattr(config, "eos_token_id", None)
+        listed = named if isinstance(named, list | tuple) else [named]
+        ids = {self.tokenizer.eos_token_id, *listed} - {None}
+        return tuple(sorted(int(one) for one in ids if one is not None))
 
     def settle_dtype(self) -> None:
         """Cast the frozen base to what suits the device it is on; not before, since SB3 moves a policy once it is made.
@@ -167,15 +158,15 @@ def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
     return model, tokenizer
 
 
-def _adapt(base: PreTrainedModel, lora: dict[str, Any] | str | None) -> nn.Module:
+def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Module:
     if lora is None:
         return base.requires_grad_(True)
     base.requires_grad_(False)
     if lora == FROZEN:
         return base
-    assert isinstance(lora, dict)
-    # A copy of the settings: peft writes the target modules it found into its config.
-    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **lora}
+    assert isinstance(lora, Mapping)
+    # A deep copy: peft writes the target modules it found into its config.
+    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
     if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
         settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
     config = peft.LoraConfig(**settings)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch as th
+from numpy.typing import NDArray
 
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import decode_bytes
@@ -41,12 +43,65 @@ def mutual_information(probabilities: th.Tensor, groups: th.Tensor) -> float:
     return float((counts * entropies(means)).sum() - entropies(probabilities).sum()) / len(probabilities)
 
 
-def legal_part(key: bytes) -> bytes:
+def phrase_list(key: bytes) -> bytes:
     """The bytes of a prompt that list its legal phrases: equal for equal tuples, and much cheaper than reading JSON.
 
     :param key: the prompt as :func:`lmpolicy.text.spaces.row_bytes` returns it.
     """
     return key.rpartition(b'"actions":')[2]  # cannot occur within a JSON string, where quotes are escaped
+
+
+def choice_statistics(
+    keys: Sequence[bytes], probabilities: th.Tensor, actions: NDArray[Any], n_legal: NDArray[Any]
+) -> dict[str, float]:
+    """Describe how phrases were chosen in a rollout, in names of the log.
+
+    :param keys: the prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; N of them.
+    :param probabilities: of every index, ``(N, K)``.
+    :param actions: indices, ``(N,)``.
+    :param n_legal: number of legal phrases, ``(N,)``.
+    """
+    numbers: dict[bytes, int] = {}
+    groups = th.tensor([numbers.setdefault(phrase_list(key), len(numbers)) for key in keys])
+    return {
+        "lm/entropy": float(entropies(probabilities.double()).mean()),
+        "lm/largest_probability": float(probabilities.max(dim=-1).values.mean()),
+        "lm/mutual_information": mutual_information(probabilities, groups),
+        "lm/legal_actions": float(n_legal.mean()),
+        "lm/illegal_rate": float((actions >= n_legal).mean()),
+    }
+
+
+@dataclass
+class AnswerTotals:
+    """Sums over the answers of a rollout."""
+
+    answers: int = 0
+    tokens: int = 0
+    unfinished: int = 0
+    """Answers that only their length ended."""
+    entropy: float = 0.0
+    """Of the distributions the tokens are from, in nats."""
+
+    def count(self, answers: Sequence[Sequence[int]], unfinished: int, entropy: float) -> None:
+        """Add answers.
+
+        :param answers: token ids of each.
+        :param unfinished: how many of them only their length ended.
+        :param entropy: of all their tokens' distributions, in nats.
+        """
+        self.answers += len(answers)
+        self.tokens += sum(map(len, answers))
+        self.unfinished += unfinished
+        self.entropy += entropy
+
+    def statistics(self) -> dict[str, float]:
+        """Describe how answers were written, in names of the log."""
+        return {
+            "lm/entropy": self.entropy / max(1, self.tokens),
+            "lm/answer_tokens_mean": self.tokens / max(1, self.answers),
+            "lm/unfinished_rate": self.unfinished / max(1, self.answers),
+        }
 
 
 @dataclass(frozen=True)
@@ -89,7 +144,7 @@ class BehaviourStream:
         self._sums.index_add_(0, index, th.cat([probabilities, entropies[:, None]], dim=1).detach())
 
     def _group(self, key: bytes) -> int:
-        legal = legal_part(key)
+        legal = phrase_list(key)
         if legal not in self._index:
             if len(self._counts) == MAX_GROUPS:
                 return MAX_GROUPS

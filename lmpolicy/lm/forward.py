@@ -25,7 +25,7 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 padding. Beyond, attention over all the prompts, most of it masked, takes longer than a call for the prefix and a padded
 batch; less so the wider the model. The break-even was measured at about 450 for a hidden size of 128, 1000 for 896."""
 
-REMEMBERED = 16
+MAX_PREFIXES = 16
 """Prefixes kept within a rollout, one for each env with rules of its own."""
 
 Tokens = NDArray[np.int64]
@@ -36,8 +36,8 @@ Outputs = tuple[Packed, th.Tensor, th.Tensor]
 class Forward(Protocol):
     """One way to run prompts and their phrases."""
 
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
-        """Run R distinct prompts with their tries; n_actions is K."""
+    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
+        """Run R distinct prompts with their tries; n_phrases is K."""
 
     def forget(self) -> None:
         """Drop what was computed with the weights as they were."""
@@ -83,27 +83,19 @@ class PackedForward:
         """Drop the shared prefixes; the weights have changed."""
         self._prefixes.clear()
 
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
+    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """See :class:`Forward`."""
-        common = shared_length(prompts)
-        caching = not _checkpoints_layers(self.lm)
+        common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
-        length = common if prefix is None else len(prefix.tokens)
-        tokens = sum(len(p) - length + len(t.tokens) for p, t in zip(prompts, tries, strict=True))
-        folded = prefix is None and length + tokens <= self.fold_tokens
-        if prefix is None and not folded:
-            length = common if caching and common >= MIN_SHARED and len(prompts) > 1 else 0
-            prefix = self._run_prefix(prompts[0][:length]) if length else None
-        packed = pack(prompts, tries, n_actions, length, folded).to(device_of(self.lm))
-        out = self._run(packed, prefix, DynamicCache() if folded and remembering else None)
-        states = out.hidden_states[-1].flatten(0, 1)
-        if folded and remembering:
-            layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
-            self._remember(Prefix(prompts[0][:length], layers, states).crop(length))
-        elif prefix is not None:
-            states = th.cat([prefix.states, states])
-        return packed, out.logits.flatten(0, -2), states
+        if prefix is None:
+            own = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
+            if common + own <= self.fold_tokens:
+                packed = pack(prompts, tries, n_phrases, common, folded=True, device=device)
+                return self._run_folded(packed, prompts[0], remembering)
+            prefix = self._own_prefix(prompts, common) if caching else None
+        shared = 0 if prefix is None else len(prefix.tokens)
+        return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
         """What the prompts share, remembered or run now; without gradient. ``None`` if it is too short to pay.
@@ -111,10 +103,11 @@ class PackedForward:
         :param prompts: token ids of each prompt; each keeps its last token for itself.
         """
         common = shared_length(prompts)
-        prefix = self._recall(prompts, common)
-        if prefix is None and common >= MIN_SHARED and len(prompts) > 1:
-            prefix = self._run_prefix(prompts[0][:common])
-        return prefix
+        return self._recall(prompts, common) or self._own_prefix(prompts, common)
+
+    def _own_prefix(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
+        """What the prompts share, run now; ``None`` if it is too short to pay."""
+        return self._run_prefix(prompts[0][:common]) if common >= MIN_SHARED and len(prompts) > 1 else None
 
     def _recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """What is remembered of the prompts' beginning, if it saves tokens against running their own prefix."""
@@ -133,7 +126,7 @@ class PackedForward:
             for other in self._prefixes
             if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
         ]
-        self._prefixes = [prefix, *others][:REMEMBERED]
+        self._prefixes = [prefix, *others][:MAX_PREFIXES]
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
         out = call(
@@ -150,11 +143,25 @@ class PackedForward:
             self._remember(prefix)
         return prefix
 
-    def _run(self, packed: Packed, prefix: Prefix | None, cache: DynamicCache | None) -> Any:
-        if prefix is not None:
-            rows = len(packed.input_ids)
-            cache = prefix.cache(rows)
-        return call(
+    def _run_folded(self, packed: Packed, prompt: Tokens, remembering: bool) -> Outputs:
+        """One sequence of the shared tokens and all prompts; what is shared is kept if so wished."""
+        cache = DynamicCache() if remembering else None
+        logits, states = self._run(packed, cache)
+        if cache is not None:
+            layers: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
+            self._remember(Prefix(prompt[: packed.shared], layers, states).crop(packed.shared))
+        return packed, logits, states
+
+    def _run_behind(self, prefix: Prefix | None, packed: Packed) -> Outputs:
+        """A sequence per prompt, behind a prefix that was run before."""
+        if prefix is None:
+            return packed, *self._run(packed, None)
+        logits, states = self._run(packed, prefix.cache(len(packed.input_ids)))
+        return packed, logits, th.cat([prefix.states, states])
+
+    def _run(self, packed: Packed, cache: DynamicCache | None) -> tuple[th.Tensor, th.Tensor]:
+        """Logits where they are needed, and final hidden states of all tokens fed."""
+        out = call(
             self.lm,
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
@@ -164,6 +171,7 @@ class PackedForward:
             output_hidden_states=-1,
             logits_to_keep=packed.keep,
         )
+        return out.logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
 
     def _masks(self, packed: Packed) -> th.Tensor | dict[str, th.Tensor]:
         assert packed.allowed is not None
@@ -211,9 +219,9 @@ class PlainForward:
     def forget(self) -> None:
         """Nothing is remembered."""
 
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_actions: int) -> Outputs:
+    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """See :class:`Forward`."""
-        packed = pack_plain(prompts, tries, n_actions).to(device_of(self.lm))
+        packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
         options = {"logits_to_keep": packed.keep} if self.keeps else {}
         out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
         logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)

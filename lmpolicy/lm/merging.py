@@ -10,7 +10,7 @@ from peft.tuners import lora
 from torch import nn
 from torch.nn import functional
 
-LARGEST = 1 << 26
+MAX_MERGED_WEIGHTS = 1 << 26
 """Weights that are copied at most: 256 MiB. The time of larger models goes into their matrices, not into calls."""
 
 
@@ -28,7 +28,7 @@ class MergedAdapters:
     def __init__(self, lm: nn.Module) -> None:
         layers: list[Any] = [layer for layer in lm.modules() if _mergeable(layer)]
         size = sum(layer.get_base_layer().weight.numel() for layer in layers)
-        self.layers = layers if size <= LARGEST else []
+        self.layers = layers if size <= MAX_MERGED_WEIGHTS else []
         self._weights: list[th.Tensor] = []
 
     def forget(self) -> None:

@@ -1,4 +1,25 @@
-"""Packing prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only."""
+"""Pack prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only.
+
+Two prompts, "You play. row 1" and "You play. row 2", with the phrases "go left", "go right" and "stay". A phrase's last
+token is predicted, never fed; so of the three phrases only "go" is fed, once::
+
+    folded: one sequence                     rows: one sequence per prompt, behind keys and values of the prefix
+
+    shared prefix   prompt 1   its trie   prompt 2   its trie          prefix, run before
+    You play .      row 1      go         row 2      go                You play .
+    0   1    2      3   4      5          3   4      5   position      0   1    2
+                                                                           |
+    tree mask: what each token sees (x)                                    +--> row 1 go
+                                                                           |    3   4 5
+               You play .  row 1  go  row 2  go                            +--> row 2 go
+      play      x   x                                                           3   4 5
+      row (1)   x   x   x   x
+      1         x   x   x   x  x                    predictors: the only positions whose logits are needed
+      go (1)    x   x   x   x  x   x                  1 predicts "go" and "stay";  go predicts "left" and "right"
+      row (2)   x   x   x              x
+      2         x   x   x              x  x         edges of the trie:  (1, go)  (go, left)  (go, right)  (1, stay)
+      go (2)    x   x   x              x  x  x      phrases as paths:   go left = first + second edge, ...
+"""
 
 from __future__ import annotations
 
@@ -32,7 +53,6 @@ class Packed:
     :param edge_tokens: ``(R, E)``.
     :param paths: edges of each phrase, padded with E; ``(R, K, J)``.
     :param legal: which phrases exist; bool ``(R, K)``.
-    :param lengths: tokens of each phrase, 1 where there is none; ``(R, K)``.
     :param allowed: which keys (those run before, then the sequence) each query sees; bool ``(S, Q, keys)``. ``None``:
         each token sees those before it, as in any causal LM.
     """
@@ -49,14 +69,28 @@ class Packed:
     edge_tokens: th.Tensor
     paths: th.Tensor
     legal: th.Tensor
-    lengths: th.Tensor
     allowed: th.Tensor | None = None
 
-    def to(self, device: th.device) -> Packed:
-        """The same on another device."""
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, th.Tensor)}
-        moved: dict[str, Any] = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-        return replace(self, **moved)
+    def positions(self) -> th.Tensor:
+        """Where each token of each prompt is among the N hidden states, ``(R, P + T)``."""
+        before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
+        return th.cat([before, self.index], dim=1)
+
+    def shortened(self, lengths: Sequence[int]) -> Packed:
+        """Count only the first tokens of each prompt as prompt; what is computed stays the same.
+
+        :param lengths: how many tokens of each, ``(R,)``.
+        """
+        shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
+        positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
+        columns = th.arange(shared, longest, device=self.index.device)
+        return replace(
+            self,
+            shared=shared,
+            index=positions[:, shared:longest],
+            mask=columns < sizes[:, None],
+            last=positions.gather(1, sizes[:, None] - 1)[:, 0],
+        )
 
 
 def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
@@ -72,18 +106,20 @@ def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
 def pack(
     prompts: Sequence[NDArray[np.int64]],
     tries: Sequence[Trie],
-    n_actions: int,
+    n_phrases: int,
     shared: int = 0,
     folded: bool = False,
+    device: th.device | str = "cpu",
 ) -> Packed:
     """Pack R prompts with their tries under a tree mask.
 
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
-    :param n_actions: K, the width of the action space.
+    :param n_phrases: K, the largest number of phrases.
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
     :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
         and the model has run the shared tokens before.
+    :param device: of the model.
     """
     grid = _grid(prompts, tries, shared, folded)
     parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
@@ -109,7 +145,7 @@ def pack(
         "last": index[np.arange(len(prompts)), grid.sizes - 1],
     }
     predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
-    return _packed(arrays, shared, tries, n_actions, predictors)
+    return _packed(arrays, shared, tries, n_phrases, predictors, device)
 
 
 @dataclass(frozen=True)
@@ -172,14 +208,17 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
     return allowed
 
 
-def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_actions: int) -> Packed:
+def pack_plain(
+    prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int, device: th.device | str = "cpu"
+) -> Packed:
     """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
 
     One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
 
     :param prompts: token ids of each distinct prompt.
     :param tries: trie of each prompt's phrases.
-    :param n_actions: K, the width of the action space.
+    :param n_phrases: K, the largest number of phrases.
+    :param device: of the model.
     """
     sequences: list[NDArray[np.int64]] = []
     sources: list[int] = []  # a sequence of each prompt
@@ -205,11 +244,17 @@ def pack_plain(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_ac
         "mask": columns < sizes[:, None],
         "last": index[np.arange(len(prompts)), sizes - 1],
     }
-    return _packed(arrays, 0, tries, n_actions, np.array([row * width + column for row, column in places]))
+    predictors = np.array([row * width + column for row, column in places])
+    return _packed(arrays, 0, tries, n_phrases, predictors, device)
 
 
 def _packed(
-    arrays: dict[str, NDArray], shared: int, tries: Sequence[Trie], n_actions: int, predictors: NDArray[np.int64]
+    arrays: dict[str, NDArray],
+    shared: int,
+    tries: Sequence[Trie],
+    n_phrases: int,
+    predictors: NDArray[np.int64],
+    device: th.device | str,
 ) -> Packed:
     """Add what is read off the logits.
 
@@ -227,20 +272,16 @@ def _packed(
     distinct = {id(trie): trie for trie in tries}
     order = {key: index for index, key in enumerate(distinct)}
     which = np.array([order[id(trie)] for trie in tries])
-    table = _stack(list(distinct.values()), n_actions)
+    table = _stack(list(distinct.values()), n_phrases)
     edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
-    arrays = arrays | {name: array[which] for name, array in table.items()}
-    tensors: dict[str, Any] = {name: th.from_numpy(array) for name, array in arrays.items()}
-    return Packed(
-        **tensors,
-        shared=shared,
-        longest=int(arrays["position_ids"].max()) + 1,
-        keep=th.from_numpy(keep),
-        edge_predictors=th.from_numpy(number[edges]),
-    )
+    arrays |= {name: array[which] for name, array in table.items()} | {"keep": keep, "edge_predictors": number[edges]}
+    tensors: dict[str, Any] = {
+        name: th.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()
+    }
+    return Packed(**tensors, shared=shared, longest=int(arrays["position_ids"].max()) + 1)
 
 
-def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
+def _stack(tries: Sequence[Trie], n_phrases: int) -> dict[str, NDArray]:
     """The edges of distinct tries as arrays with a leading trie axis, padded to common sizes."""
     edges = max(len(trie.edge_tokens) for trie in tries)
     longest = max(trie.paths.shape[1] for trie in tries)
@@ -248,12 +289,11 @@ def _stack(tries: Sequence[Trie], n_actions: int) -> dict[str, NDArray]:
     table = {
         "edge_nodes": np.full((shape, edges), PROMPT_END, dtype=np.int64),
         "edge_tokens": np.zeros((shape, edges), dtype=np.int64),
-        "paths": np.full((shape, n_actions, longest), edges, dtype=np.int64),
-        "legal": np.zeros((shape, n_actions), dtype=bool),
-        "lengths": np.ones((shape, n_actions), dtype=np.int64),
+        "paths": np.full((shape, n_phrases, longest), edges, dtype=np.int64),
+        "legal": np.zeros((shape, n_phrases), dtype=bool),
     }
     for index, trie in enumerate(tries):
-        for name in ("edge_nodes", "edge_tokens", "lengths"):
+        for name in ("edge_nodes", "edge_tokens"):
             array = getattr(trie, name)
             table[name][index, : len(array)] = array
         paths = np.where(trie.paths == len(trie.edge_tokens), edges, trie.paths)

@@ -10,6 +10,8 @@ import torch as th
 from transformers import DynamicCache
 
 from lmpolicy.lm.forward import Forward, PackedForward, Tokens, call, device_of
+from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.scorer import Scorer
 
 TAIL = 4
 """Tokens at the end of an answer that are decoded to look for a stop text, beside one for each of its characters."""
@@ -21,29 +23,27 @@ class Sampler:
     No top-k, top-p, repetition penalty or the like: the distribution that is sampled from is the one that an update
     scores, or PPO's ratios would be wrong from the first step.
 
-    :param lm: a causal LM.
-    :param forward: how it runs; see :func:`lmpolicy.lm.self_check.choose_forward`.
-    :param vocabulary: ids that there are words for.
+    Adapters are merged into copies of their layers' weights meanwhile.
+
+    :param scorer: whose model writes, over as many token ids and at the same temperature as it scores.
     :param ends: ids that end an answer, and are part of it.
     :param stops: texts that end an answer, and are part of it.
-    :param decode: ids to text.
-    :param temperature: divides the logits.
     """
 
-    def __init__(
-        self,
-        lm: Any,
-        forward: Forward,
-        vocabulary: int,
-        ends: Sequence[int],
-        stops: Sequence[str],
-        decode: Callable[[Sequence[int]], str],
-        temperature: float = 1.0,
-    ) -> None:
-        self.lm, self.forward, self.vocabulary = lm, forward, vocabulary
-        self.ends, self.stops, self.decode = frozenset(ends), tuple(stops), decode
-        self.temperature = temperature
+    def __init__(self, scorer: Scorer, ends: Sequence[int], stops: Sequence[str]) -> None:
+        self.scorer, self.ends, self.stops = scorer, frozenset(ends), tuple(stops)
+        self.decode: Callable[[Sequence[int]], str] = scorer.backbone.tokenizer.decode
         self._tail = TAIL + max(map(len, self.stops), default=0)
+        self._forward: Forward | None = None
+
+    @property
+    def _lm(self) -> Any:
+        return self.scorer.backbone.lm
+
+    def forget(self) -> None:
+        """Drop what was computed from the weights; called after each change of them."""
+        if self._forward is not None:
+            self._merged.forget()
 
     @th.no_grad()
     def __call__(self, prompts: Sequence[Tokens], limit: int, greedy: bool = False) -> list[list[int]]:
@@ -55,12 +55,19 @@ class Sampler:
         :return: token ids of each answer, one at least; what ended it is its last.
         :raises FloatingPointError: if a logit is not finite.
         """
+        forward = self.scorer.forward
+        if self._forward is not forward:  # the first call, or the model has moved: only now its precision is known
+            self._forward, self._merged = forward, MergedAdapters(self._lm)
+        with self._merged:
+            return self._sample(prompts, limit, greedy, forward)
+
+    def _sample(self, prompts: Sequence[Tokens], limit: int, greedy: bool, forward: Forward) -> list[list[int]]:
         answers: list[list[int]] = [[] for _ in prompts]
         alive = list(range(len(prompts)))
-        state = _Cached(self.lm, self.forward, prompts) if isinstance(self.forward, PackedForward) else None
+        state = _Cached(self._lm, forward, prompts) if isinstance(forward, PackedForward) else None
         for length in range(1, limit + 1):
             logits = self._plain(prompts, answers, alive) if state is None else state.logits
-            tokens = self._choose(logits[:, : self.vocabulary].float(), greedy)
+            tokens = self._choose(logits[:, : self.scorer.n_ids].float(), greedy)
             for row, token in zip(alive, tokens.tolist(), strict=True):
                 answers[row].append(token)
             going = [place for place, row in enumerate(alive) if not self.ended(answers[row])]
@@ -76,7 +83,7 @@ class Sampler:
             raise FloatingPointError("the model's logits are not finite, so there is nothing to sample from")
         if greedy:
             return logits.argmax(dim=-1)
-        return th.multinomial((logits / self.temperature).softmax(dim=-1), 1)[:, 0]
+        return th.multinomial((logits / self.scorer.temperature).softmax(dim=-1), 1)[:, 0]
 
     def ended(self, answer: list[int]) -> bool:
         """Whether its last token ends an answer.
@@ -93,7 +100,7 @@ class Sampler:
         ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row
-        out = call(self.lm, input_ids=th.from_numpy(ids).to(device_of(self.lm)), use_cache=False)
+        out = call(self._lm, input_ids=th.from_numpy(ids).to(device_of(self._lm)), use_cache=False)
         return out.logits[th.arange(len(rows)), [len(row) - 1 for row in rows]]
 
 

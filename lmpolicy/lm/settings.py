@@ -1,18 +1,21 @@
-"""What the policy can be asked for: checks of its spaces and settings, each with the remedy in its message."""
+"""What the policy can be asked for: its settings, and checks of its spaces, each with the remedy in its message."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gymnasium import spaces
 
-from lmpolicy.lm.backbone import DTYPES, FROZEN
-from lmpolicy.lm.generation import RATIO_LEVELS
-from lmpolicy.lm.scoring import NORMALIZATIONS
 from lmpolicy.text.spaces import TextSpace, TokenSpace, tokenizer_fingerprint
 
+DTYPES = ("float32", "bfloat16", "float16")
+DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
+FROZEN = "frozen"
+NORMALIZATIONS = ("sum", "token", "word")
+RATIO_LEVELS = ("mean", "sum")
 WARPING = frozenset(
     (
         "top_k",
@@ -39,6 +42,97 @@ WARPING = frozenset(
 """What changes the distribution of samples in ``generate`` of Transformers."""
 
 
+@dataclass(frozen=True)
+class PolicySettings:
+    """The settings of :class:`~lmpolicy.LMActorCriticPolicy`: the entries of SB3's ``policy_kwargs``.
+
+    All are JSON-able, so that a checkpoint can name its base model.
+
+    :param model: hub id or local folder of a causal LM; ``None``: the bundled one; ``"lmpolicy/worlds"``: the bundled
+        one for MiniGrid, BabyAI and TextWorld.
+    :param revision: branch, tag or commit of a hub model.
+    :param dtype: of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision where
+        the base is frozen and the device fast at it. Adapters, value head and log-probabilities are always float32.
+    :param lora: arguments of :class:`peft.LoraConfig`, on all linear layers unless ``target_modules`` says otherwise;
+        ``None``: full fine-tuning; ``"frozen"``: only the value head learns. Default: rank 16.
+    :param score_normalization: the score of a phrase is the ``"sum"`` of its token log-probabilities (default: an exact
+        probability), or their mean per ``"token"`` or per ``"word"``, so that long phrases are not unlikely for being
+        long.
+    :param temperature: divides the scores; above 0.
+    :param value_head: hidden layer sizes of the value head.
+    :param value_gradient: whether the value loss trains the LM, too. Off by default: it drowns the policy gradient.
+    :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
+    :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
+        gradients, less memory, one more forward. ``None``: all at once.
+    :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens,
+        or their ``"sum"``; see :class:`lmpolicy.lm.actors.TextActor`.
+    :param stop: for answers in free text: texts that end one, beside the model's own end of a message. ``None``: a line
+        break where the model has no chat template, else none.
+    :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
+        a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.lm.guard.Guard`.
+    :param trust_remote_code: let a hub model bring its own code.
+    :raises ValueError: for a value out of range; the message names the setting, the values it takes and the one it got.
+    """
+
+    model: str | None = None
+    revision: str | None = None
+    dtype: str = "auto"
+    lora: Mapping[str, Any] | str | None = field(default_factory=lambda: dict(DEFAULT_LORA))
+    score_normalization: str = "sum"
+    temperature: float = 1.0
+    value_head: Sequence[int] = (64,)
+    value_gradient: bool = False
+    critic_lr_factor: float = 1.0
+    micro_batch_size: int | None = None
+    ratio_level: str = "mean"
+    stop: Sequence[str] | None = None
+    guard_rails: bool = True
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lora, Mapping):
+            object.__setattr__(self, "lora", dict(self.lora))
+        _check_model_settings(self)
+        if self.score_normalization not in NORMALIZATIONS:
+            raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {self.score_normalization!r}")
+        if not _is_positive(self.temperature):
+            raise ValueError(
+                f"temperature must be above 0, got {self.temperature!r}; for greedy play use deterministic=True"
+            )
+        if not _is_positive(self.critic_lr_factor):
+            raise ValueError(f"critic_lr_factor must be above 0, got {self.critic_lr_factor!r}")
+        if self.micro_batch_size is not None and not _is_count(self.micro_batch_size):
+            raise ValueError(f"micro_batch_size must be a positive integer or None, got {self.micro_batch_size!r}")
+        if self.ratio_level not in RATIO_LEVELS:
+            raise ValueError(f"ratio_level must be one of {RATIO_LEVELS}, got {self.ratio_level!r}")
+        if self.stop is not None and not _are_texts(self.stop):
+            raise ValueError(f"stop must be a list of texts that end an answer, or None, got {self.stop!r}")
+        if not isinstance(self.guard_rails, bool):
+            raise ValueError(f"guard_rails must be True or False, got {self.guard_rails!r}")
+
+    @classmethod
+    def of(cls, policy_kwargs: Mapping[str, Any]) -> PolicySettings:
+        """Read the settings from ``policy_kwargs``.
+
+        :param policy_kwargs: names and values.
+        :raises TypeError: naming those that there are none of; for settings of sampling, with the reason why.
+        """
+        unknown = set(policy_kwargs) - {one.name for one in fields(cls)}
+        warping = sorted(unknown & WARPING)
+        if warping:
+            raise TypeError(
+                f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from "
+                "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another "
+                "one makes every ratio wrong. Use temperature, which is part of both (no generation_config is used)"
+            )
+        if unknown:
+            raise TypeError(
+                f"LMActorCriticPolicy got an unexpected keyword argument {', '.join(map(repr, sorted(unknown)))}; see "
+                "help(lmpolicy.PolicySettings) for those of policy_kwargs"
+            )
+        return cls(**policy_kwargs)
+
+
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
     """Refuse spaces that hold no text, or no choice among phrases.
 
@@ -51,9 +145,8 @@ def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) ->
             f"LMActorCriticPolicy reads text, got observations of {observation_space}: wrap the env in "
             "TextObservationWrapper. (VecFrameStack loses the text; use TextObservationWrapper(env, history=k).)"
         )
-    if isinstance(action_space, TokenSpace):
-        return
-    if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
+    discrete = isinstance(action_space, spaces.Discrete) and action_space.start == 0
+    if not discrete and not isinstance(action_space, TokenSpace):
         raise TypeError(
             f"LMActorCriticPolicy chooses among phrases or writes, hence Discrete(n) or TokenSpace, got "
             f"{action_space}: wrap the env in TextObservationWrapper"
@@ -78,45 +171,11 @@ def check_tokenizer(action_space: TokenSpace, tokenizer: Any, model: str | None)
         )
 
 
-def refuse_unknown(unknown: Mapping[str, Any]) -> None:
-    """Refuse ``policy_kwargs`` that there are none of.
-
-    :param unknown: names and values.
-    :raises TypeError: naming them; for settings of sampling, with the reason why there are none.
-    """
-    warping = sorted(set(unknown) & WARPING)
-    if warping:
-        raise TypeError(
-            f"{', '.join(warping)}: answers are sampled from the softmax of the logits over temperature and from "
-            "nothing else. The log-probabilities that PPO compares are of that distribution; sampling from another one "
-            "makes every ratio wrong. Use temperature, which is part of both (no generation_config is used)"
-        )
-    if unknown:
-        raise TypeError(
-            f"LMActorCriticPolicy got an unexpected keyword argument {', '.join(map(repr, sorted(unknown)))}; see "
-            "help(LMActorCriticPolicy) for those of policy_kwargs"
-        )
-
-
-def check_settings(
-    dtype: str,
-    lora: Any,
-    score_normalization: str,
-    temperature: float,
-    value_head: Sequence[int],
-    critic_lr_factor: float,
-    micro_batch_size: int | None,
-    ratio_level: str,
-    stop: Any,
-    guard_rails: bool,
-    **_: Any,
-) -> None:
-    """Refuse values of ``policy_kwargs`` that are out of range; their meaning is told at :class:`LMActorCriticPolicy`.
-
-    :raises ValueError: naming the setting, the values it takes and the one it got.
-    """
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {dtype!r}')
+def _check_model_settings(settings: PolicySettings) -> None:
+    """Refuse what no model can be made of."""
+    lora = settings.lora
+    if settings.dtype != "auto" and settings.dtype not in DTYPES:
+        raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {settings.dtype!r}')
     if lora is not None and lora != FROZEN and not isinstance(lora, dict):
         raise ValueError(
             f'lora must be a dict of peft.LoraConfig arguments, None (full fine-tuning) or "{FROZEN}" (only the value '
@@ -127,22 +186,13 @@ def check_settings(
             f"lora_dropout must be 0, got {lora['lora_dropout']!r}: the rollout acts without dropout, so an update "
             "with it would compare two different policies"
         )
-    if score_normalization not in NORMALIZATIONS:
-        raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {score_normalization!r}")
-    if not _is_positive(temperature):
-        raise ValueError(f"temperature must be above 0, got {temperature!r}; for greedy play use deterministic=True")
-    if not isinstance(value_head, list | tuple) or not all(map(_is_count, value_head)):
-        raise ValueError(f"value_head must be a list of positive layer sizes, got {value_head!r}")
-    if not _is_positive(critic_lr_factor):
-        raise ValueError(f"critic_lr_factor must be above 0, got {critic_lr_factor!r}")
-    if micro_batch_size is not None and not _is_count(micro_batch_size):
-        raise ValueError(f"micro_batch_size must be a positive integer or None, got {micro_batch_size!r}")
-    if ratio_level not in RATIO_LEVELS:
-        raise ValueError(f"ratio_level must be one of {RATIO_LEVELS}, got {ratio_level!r}")
-    if stop is not None and (not isinstance(stop, list | tuple) or not all(isinstance(s, str) and s for s in stop)):
-        raise ValueError(f"stop must be a list of texts that end an answer, or None, got {stop!r}")
-    if not isinstance(guard_rails, bool):
-        raise ValueError(f"guard_rails must be True or False, got {guard_rails!r}")
+    sizes = settings.value_head
+    if not isinstance(sizes, list | tuple) or not all(map(_is_count, sizes)):
+        raise ValueError(f"value_head must be a list of positive layer sizes, got {sizes!r}")
+
+
+def _are_texts(stop: Any) -> bool:
+    return isinstance(stop, list | tuple) and all(isinstance(text, str) and text for text in stop)
 
 
 def _is_positive(value: Any) -> bool:

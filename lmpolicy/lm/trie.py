@@ -27,7 +27,6 @@ class Trie:
     :param edge_nodes: node that predicts each edge's token, ``PROMPT_END`` for first tokens; shape ``(E,)``.
     :param edge_tokens: token that each edge predicts; shape ``(E,)``.
     :param paths: edges of each phrase, padded with E; shape ``(K, longest)``.
-    :param lengths: number of tokens of each phrase; shape ``(K,)``.
     """
 
     tokens: NDArray[np.int64]
@@ -36,7 +35,6 @@ class Trie:
     edge_nodes: NDArray[np.int64]
     edge_tokens: NDArray[np.int64]
     paths: NDArray[np.int64]
-    lengths: NDArray[np.int64]
 
 
 @lru_cache(maxsize=TRIE_CACHE)
@@ -63,7 +61,6 @@ def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
         edge_nodes=np.array([nodes.get(path[:-1], PROMPT_END) for path in edges], dtype=np.int64),
         edge_tokens=np.array([path[-1] for path in edges], dtype=np.int64),
         paths=paths,
-        lengths=np.array([len(phrase) for phrase in phrases], dtype=np.int64),
     )
 
 

@@ -10,13 +10,13 @@ import torch as th
 from torch import nn
 
 EPSILON = 1e-3
-LARGEST = 10.0
+FEATURE_BOUND = 10.0
 """Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
 
-MOST_SEEN = 1_024
+MAX_BATCHES = 1_024
 """Batches of features kept for the next update of the statistics; who never steps must not fill the memory."""
 
-MEMORY = 20_000
+STATISTICS_HORIZON = 20_000
 """Prompts over which the moving statistics of the value head's features reach back."""
 
 
@@ -50,7 +50,7 @@ class ValueHead(nn.Module):
         self.register_buffer("mean", th.zeros(width))
         self.register_buffer("variance", th.ones(width))
         self.register_buffer("count", th.zeros(()))
-        self._seen: deque[th.Tensor] = deque(maxlen=MOST_SEEN)
+        self._seen: deque[th.Tensor] = deque(maxlen=MAX_BATCHES)
         for size in sizes:
             layers += [nn.Linear(width, size), nn.Tanh()]
             width = size
@@ -72,7 +72,7 @@ class ValueHead(nn.Module):
         if self.training and th.is_grad_enabled():
             self._seen.append(features.detach())
         features = (features - self.mean) / (self.variance.sqrt() + EPSILON)
-        return self.mlp(features.clamp(-LARGEST, LARGEST)).squeeze(-1)
+        return self.mlp(features.clamp(-FEATURE_BOUND, FEATURE_BOUND)).squeeze(-1)
 
     @th.no_grad()
     def update_statistics(self) -> None:
@@ -87,7 +87,7 @@ class ValueHead(nn.Module):
         features = th.cat(list(self._seen))
         self._seen.clear()
         self.count += len(features)
-        rate = len(features) / self.count.clamp(max=MEMORY).clamp(min=len(features))
+        rate = len(features) / self.count.clamp(max=STATISTICS_HORIZON).clamp(min=len(features))
         difference = features.mean(dim=0) - self.mean
         spread = features.var(dim=0, unbiased=False) + (1 - rate) * difference.square()
         self.variance += rate * (spread - self.variance)

@@ -1,1 +1,1 @@
-"""How a tiny language model is made from random play; the bundled ones are its products."""
+"""Make tiny language models from random play; the bundled LMs are made by ``python -m lmpolicy.pretraining.build``."""

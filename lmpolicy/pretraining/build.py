@@ -1,8 +1,8 @@
 """Rebuild a bundled LM from seeds: ``python -m lmpolicy.pretraining.build [--corpus worlds] [--output FOLDER]``.
 
-Makes the corpus of random play, trains the tokenizer, trains the model and writes both in the format of the Hugging
-Face hub. Corpus and tokenizer come out the same, byte by byte, on every machine with the tested package versions; the
-weights agree up to the order of floating-point sums.
+Makes the corpus of random play, trains the tokenizer and the model, and writes both in the format of the Hugging Face
+hub. Corpus and tokenizer are the same, byte by byte, on every machine with the tested package versions. The weights
+agree up to the order of floating-point sums.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ CHAT_TEMPLATE = (
 )
 CONTEXT = 2048
 MAX_TOKEN_LENGTH = 24
-"""In characters; without it, whole sentences of the system prompts would become tokens."""
+"""Longest token in characters. Without this limit, whole sentences of the system prompts would become tokens."""
 
 TOKENIZER_SEED, TRAINING_SEED = 1, 2
 POOL = 2000
-"""Documents that are sorted by length at a time."""
+"""Number of documents that are sorted by length at a time."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a bundled LM reads."""
+    """Say what a bundled LM reads."""
 
     documents: Callable[[int], Iterator[str]]
     """Yields documents without end, the same for the same seed."""
     vocabulary: int
     """Number of tokens, special ones included."""
     folder: Path
-    """Where the model is kept."""
+    """Folder of the bundled LM."""
     longest: int
-    """In tokens; longer documents are cut: the rest would be more of the same episode."""
+    """Longest document in tokens. Longer ones are cut, because the rest would be more of the same episode."""
     words: tuple[str, ...] = ()
-    """Words that are always a token of their own, so that they are the same token wherever they are read."""
+    """Words that are always one separate token, so that a word is the same token everywhere."""
 
 
 CORPORA = {
@@ -71,10 +71,10 @@ CORPORA = {
 def build_tokenizer(corpus: Corpus, vocabulary: int, sample: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE on the corpus.
 
-    Each digit is a token of its own, so that numbers are read by place. Between digits, merges run across words up to
-    the end of the sentence: ``" degrees, turns right"`` is one token, which halves what an observation costs.
+    Each digit is a separate token, so that numbers are read by place. Between digits, merges run across words up to the
+    end of the sentence: ``" degrees, turns right"`` is one token, which halves the number of tokens of an observation.
 
-    :param corpus: what it is trained on.
+    :param corpus: the corpus to train on.
     :param vocabulary: number of tokens, special ones included.
     :param sample: number of documents.
     """
@@ -106,7 +106,7 @@ def build_tokenizer(corpus: Corpus, vocabulary: int, sample: int) -> PreTrainedT
 
 
 def build_model(vocabulary: int, width: int, layers: int, heads: int) -> LlamaForCausalLM:
-    """A randomly initialised Llama.
+    """Make a randomly initialised Llama.
 
     :param vocabulary: number of tokens.
     :param width: hidden size.
@@ -133,9 +133,11 @@ def build_model(vocabulary: int, width: int, layers: int, heads: int) -> LlamaFo
 
 
 class Pools(IterableDataset[list[str]]):
-    """Documents of the training seed, many at a time; made by a process of its own while the model trains.
+    """Yield documents of the training seed, many at a time.
 
-    :param corpus: what they are.
+    A separate process makes them while the model trains.
+
+    :param corpus: the corpus.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -148,11 +150,11 @@ class Pools(IterableDataset[list[str]]):
 
 
 def batches(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, tokens: int) -> Iterator[th.Tensor]:
-    """Yield batches of about ``tokens`` tokens, documents of like length together, padded with -1.
+    """Yield batches of documents of similar length, padded with -1.
 
-    :param corpus: what they are made of.
+    :param corpus: the corpus.
     :param tokenizer: the trained tokenizer.
-    :param tokens: tokens per batch.
+    :param tokens: tokens per batch, approximately.
     """
     rng = np.random.default_rng(TRAINING_SEED)
     for texts in DataLoader(Pools(corpus), batch_size=None, num_workers=1):
@@ -169,10 +171,10 @@ def batches(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, tokens: int) -> 
 
 
 def train(model: LlamaForCausalLM, source: Iterator[th.Tensor], steps: int, rate: float) -> None:
-    """Next-token training with AdamW, linear warm-up and cosine decay.
+    """Train on next tokens with AdamW, linear warm-up and cosine decay.
 
-    :param model: trained in place.
-    :param source: of :func:`batches`.
+    :param model: the model, which is trained in place.
+    :param source: batches of :func:`batches`.
     :param steps: number of optimizer steps.
     :param rate: largest learning rate.
     """

@@ -1,6 +1,6 @@
-"""What the bundled LM is trained on: text of random play in the bundled tasks, in several phrasings.
+"""The corpus of the bundled LM: text of random play in the bundled tasks, in several phrasings.
 
-Every action in it is drawn uniformly from the legal phrases, so no good play is in the data: what there is to learn is
+Every action is drawn uniformly from the legal phrases, so that no good play is in the data. A model can learn from it
 the words, the numbers, and what follows from an action.
 """
 
@@ -30,10 +30,10 @@ WEIGHTS = {
     "CliffWalking-v1": 1,
     "Taxi-v4": 2,
 }
-"""How many of 22 documents come from each env: more where there are more numbers to learn."""
+"""How many of 22 documents come from each env. There are more where there are more numbers to learn."""
 
 GENERIC_SHARE = 0.06
-"""Share of documents in the generic words, which an env without a task of its own is put into."""
+"""Share of documents in the generic words, which are for envs without a task."""
 
 NUMBERS_SHARE = 0.04
 """Share of documents that compare numbers."""
@@ -42,11 +42,11 @@ SCATTER_SHARE = 0.6
 """Share of episodes that begin in a random state instead of the env's own start."""
 
 SYSTEM_SHARE = 0.25
-"""Share of documents that begin with the system prompt: it is long and always the same."""
+"""Share of documents that begin with the system prompt. It is small, because that prompt is long and constant."""
 
 FORESIGHT_SHARE = 0.5
-"""Share of documents that end by telling where random play leads, instead of an action. It is what makes the state
-of things readable where a prompt ends, which is where the critic reads and the policy decides."""
+"""Share of documents that end by telling where random play leads, instead of an action. They make the model collect
+the state of the env at the end of a prompt, where the critic reads it and the policy decides."""
 
 FORESIGHT_STEPS = 8
 
@@ -73,7 +73,7 @@ WORDINGS: tuple[tuple[str, ...], ...] = (
     ("push", "shove", "press"),
     ("move", "go", "step"),
 )
-"""Words and what may stand in their place. A document keeps one choice throughout; most keep the first."""
+"""Words and their replacements. A document keeps one choice to its end. Most documents keep the first word."""
 
 REWORD_PROBABILITY = 0.2
 
@@ -81,17 +81,18 @@ OVER = " The episode is over."
 
 
 class RollingCartPole(CartPole):
-    """CartPole as the LM has read it: with speeds where today's task says where they lead.
+    """Put CartPole into the words that the bundled LM has read, which tell speeds.
 
-    Other words would make another LM, and all that was measured with this one would have to be measured again.
+    The present task tells where speeds lead. Its words in the corpus would make another LM, and everything that was
+    measured with this one would have to be measured again.
     """
 
     system_prompt = CartPole.system_prompt.partition(" What follows")[0]
 
     def format_observation(self, observation: Any) -> str:
-        """The four numbers of the state in words.
+        """Put the four numbers of the state into words.
 
-        :param observation: of the env.
+        :param observation: an observation of the env.
         """
         position, velocity = float(observation[0]), 100 * STEP * float(observation[1])
         angle, turn = np.degrees(observation[2]), STEP * np.degrees(observation[3])
@@ -126,10 +127,10 @@ def documents(seed: int) -> Iterator[str]:
 
 
 def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
-    """A few turns of uniformly random play.
+    """Write a few turns of uniformly random play.
 
     :param env: a wrapped env without history.
-    :param rng: source of all chance.
+    :param rng: random generator.
     """
     env.reset(seed=int(rng.integers(2**31)))
     if rng.random() < SCATTER_SHARE and scatter(env.unwrapped, rng):
@@ -162,7 +163,7 @@ def random_step(env: TextObservationWrapper, rng: np.random.Generator) -> tuple[
     """Take a uniformly random legal action.
 
     :param env: a wrapped env, not at the end of an episode.
-    :param rng: source of all chance.
+    :param rng: random generator.
     :return: the phrase, the reward, whether the episode has terminated, and whether it was truncated.
     """
     index = int(rng.integers(len(env.prompt.actions)))
@@ -172,9 +173,9 @@ def random_step(env: TextObservationWrapper, rng: np.random.Generator) -> tuple[
 
 
 def number_document(rng: np.random.Generator) -> str:
-    """Questions about the order of numbers, with their answers.
+    """Write questions about the order of numbers, with their answers.
 
-    :param rng: source of all chance.
+    :param rng: random generator.
     """
     parts = []
     for _ in range(int(rng.integers(2, 8))):
@@ -191,8 +192,8 @@ def reword(text: str, rng: np.random.Generator, wordings: Sequence[Sequence[str]
     """Say some things in other words.
 
     :param text: a document.
-    :param rng: source of all chance.
-    :param wordings: words and what may stand in their place.
+    :param rng: random generator.
+    :param wordings: words and their replacements.
     """
     for first, *others in wordings:
         draw, choice = rng.random(), int(rng.integers(len(others)))
@@ -202,10 +203,10 @@ def reword(text: str, rng: np.random.Generator, wordings: Sequence[Sequence[str]
 
 
 def scatter(env: Any, rng: np.random.Generator) -> bool:
-    """Put an env into a random state, so that random play is seen from everywhere, not only near the start.
+    """Put an env into a random state, so that play does not only begin near the start.
 
     :param env: an unwrapped env, after its reset.
-    :param rng: source of all chance.
+    :param rng: random generator.
     :return: whether this env's state can be set.
     """
     name = env.spec.id.partition("-")[0]

@@ -1,13 +1,11 @@
-"""What the bundled LM of text worlds is trained on: random play in MiniGrid, BabyAI and TextWorld.
+"""The corpus of ``lmpolicy/worlds``: random play in MiniGrid, BabyAI and TextWorld.
 
-As in :mod:`lmpolicy.pretraining.corpus`, every action is drawn uniformly from the legal phrases: no good play is in it.
-Of TextWorld, it is recorded play in games that are in no split for training or testing.
+As in :mod:`lmpolicy.pretraining.corpus`, every action is drawn uniformly from the legal phrases, so that no good play
+is in the data. The play in TextWorld is recorded, in games that are in no split for training or testing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,16 +60,16 @@ GRIDS = {
     "MiniGrid-MemoryS9-v0": 1,
     "MiniGrid-RedBlueDoors-6x6-v0": 1,
 }
-"""How often each level comes."""
+"""How often each level is drawn, in relation to the others."""
 
 WORDS = ("red", "green", "blue", "purple", "yellow", "grey", "ball", "box", "key", "door")
-"""What a mission names and what is seen are to be the same tokens."""
+"""Words that are one token each, so that the words of a mission and of a view are the same tokens."""
 
 TEXT_SHARE, NUMBERS_SHARE = 0.2, 0.02
-"""Shares of documents: text adventures, comparisons of numbers; all others are grids."""
+"""Shares of documents that are text adventures and comparisons of numbers. All others are grids."""
 
 SCATTER_SHARE, FACING_SHARE = 0.6, 0.5
-"""Share of grid episodes that begin at a random place, and of those that begin before a random thing."""
+"""Share of grid episodes that begin at a random place, and share of these that begin in front of a random thing."""
 
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """One step in each of the env's directions."""
@@ -96,7 +94,7 @@ WORDINGS: tuple[tuple[str, ...], ...] = (
     ("drop", "put down", "let go"),
     ("toggle", "use", "operate"),
 )
-"""As in the other corpus; for grids alone, since a text adventure has its own words."""
+"""Words and their replacements, as in the other corpus. They are only for grids: text adventures have other words."""
 
 
 def documents(seed: int) -> Iterator[str]:
@@ -123,14 +121,15 @@ def documents(seed: int) -> Iterator[str]:
 
 
 def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
-    """A prompt after a few turns of uniformly random play, and what follows it: an action, or where play leads.
+    """Write a prompt after a few turns of random play, and what follows it.
+
+    An action follows, or where 8 more random steps lead.
 
     :param env: a wrapped env with history.
-    :param rng: source of all chance.
+    :param rng: random generator.
     """
     turns = int(rng.choice(len(TURNS), p=TURNS))
-    with _silent():
-        env.reset(seed=int(rng.integers(2**31)))
+    env.reset(seed=int(rng.integers(2**31)))
     if isinstance(env.task, MiniGrid) and rng.random() < SCATTER_SHARE:
         scatter(env.unwrapped, rng)
         turns += not turns  # what is seen from there is known after a step
@@ -158,10 +157,10 @@ def play_document(env: TextObservationWrapper, rng: np.random.Generator) -> str:
 
 
 def scatter(env: Any, rng: np.random.Generator) -> None:
-    """Put the agent somewhere else: before a thing or anywhere, so that random play is seen from everywhere.
+    """Put the agent at a random place or in front of a thing, so that play does not only begin at the start.
 
     :param env: an unwrapped env of minigrid, after its reset.
-    :param rng: source of all chance.
+    :param rng: random generator.
     """
     places = [place for place in _inside(env) if env.grid.get(*place) is None]
     facing = [
@@ -177,7 +176,7 @@ def scatter(env: Any, rng: np.random.Generator) -> None:
 
 
 def _inside(env: Any) -> list[tuple[int, int]]:
-    """All cells between the walls around the agent, as if no door were closed."""
+    """Find all cells between the walls around the agent, as if all doors were open."""
     start = (int(env.agent_pos[0]), int(env.agent_pos[1]))
     found, waiting = {start}, [start]
     while waiting:
@@ -191,7 +190,7 @@ def _inside(env: Any) -> list[tuple[int, int]]:
 
 
 def _kind(env: Any, place: tuple[int, int]) -> str | None:
-    """What is in a cell; beyond the grid, wall."""
+    """Tell what is in a cell. Beyond the grid are walls."""
     if not (0 <= place[0] < env.grid.width and 0 <= place[1] < env.grid.height):
         return "wall"
     cell = env.grid.get(*place)
@@ -200,10 +199,3 @@ def _kind(env: Any, place: tuple[int, int]) -> str | None:
 
 def _next(place: tuple[int, int], step: tuple[int, int]) -> tuple[int, int]:
     return place[0] + step[0], place[1] + step[1]
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without what minigrid prints of levels that it draws again."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        yield

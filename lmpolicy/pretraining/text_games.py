@@ -1,6 +1,6 @@
-"""Random play in games of TextWorld, recorded: so that the corpus can be made without the package that makes games.
+"""Recorded random play in games of TextWorld, so that the corpus can be made without the package textworld.
 
-``python -m lmpolicy.pretraining.text_games`` makes the games and plays them anew; it needs
+``python -m lmpolicy.pretraining.text_games`` makes the games and records new play. It needs
 ``pip install "lmpolicy[textworld]"``.
 """
 
@@ -27,23 +27,23 @@ GAMES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     *(("cooking", 3, {"recipe": number, "take": number, "open": True, "go": 6}) for number in (1, 2)),
     *(("custom", 4, {"world_size": size, "nb_objects": 10, "quest_length": 3}) for size in (3, 5)),
 )
-"""Challenge, number of games, settings."""
+"""Challenge, number of games, and settings of the challenge."""
 
 STEPS, LONGEST = 60, 30
-"""Commands per game, and per episode."""
+"""Largest numbers of commands per game, and per episode."""
 
 
 def record(folder: Path | None = None) -> list[dict[str, Any]]:
     """Make the games and play each at random.
 
-    :param folder: where games are kept; default: that of :class:`TextWorldEnv`.
-    :return: one dict per episode: ``texts``, and ``turns``: for each, the four texts of the observation by their place
-        in ``texts``, the command that followed, and the reward that followed that. The last has no command.
+    :param folder: folder where games are kept. Default: that of :class:`TextWorldEnv`.
+    :return: one dict per episode with ``texts`` and ``turns``. A turn has the places of the observation's four texts in
+        ``texts``, the command that followed, and the reward of that command. The last turn has no command.
     """
     rng = np.random.default_rng(0)
     episodes = []
     for challenge, games, settings in GAMES:
-        env = TextWorldEnv(challenge=challenge, settings=settings, games=games, split="read", folder=folder)
+        env = TextWorldEnv(challenge=challenge, challenge_settings=settings, games=games, split="read", folder=folder)
         for game in range(games):
             left = STEPS
             while left > 0:
@@ -72,7 +72,7 @@ def _play(env: TextWorldEnv, game: int, steps: int, rng: np.random.Generator) ->
 
 
 class RecordedTextWorld(gym.Env):
-    """Plays recorded episodes again, each from a random turn on; the only legal command is the one that was given."""
+    """Play recorded episodes again, each from a random turn on. Only the recorded command is legal."""
 
     def __init__(self) -> None:
         self.episodes = json.loads(gzip.decompress(RECORD.read_bytes()))
@@ -84,14 +84,14 @@ class RecordedTextWorld(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Draw an episode and where in it to begin."""
+        """Draw an episode and the turn to begin with."""
         super().reset(seed=seed)
         self._episode = self.episodes[int(self.np_random.integers(len(self.episodes)))]
         self._turn = int(self.np_random.integers(len(self._episode["turns"]) - 1))
         return self._observe()
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
-        """Go on to the next turn; the end of the record is no end of the game."""
+        """Go on to the next turn. At the end of a record that is not the end of its game, the episode is truncated."""
         turns = self._episode["turns"]
         reward = turns[self._turn][-1]
         self._turn += 1
@@ -107,7 +107,7 @@ class RecordedTextWorld(gym.Env):
 
 
 def main() -> None:
-    """Record anew."""
+    """Record new play."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RECORD, help="file to write")
     parser.add_argument("--folder", type=Path, help="where the games are kept")

@@ -1,1 +1,1 @@
-"""Words and numbers: what an environment says and what it is told. Needs no torch."""
+"""Turn observations into prompts, and answers into actions. Needs no torch."""

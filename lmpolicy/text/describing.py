@@ -1,9 +1,9 @@
-"""Words for a value of any Gymnasium space, so that a language model can read it.
+"""Put a value of any Gymnasium space into words.
 
-The words nest without ambiguity. A value stands in one of three places, each with its own way to separate
-parts: the whole text (a line for each part), a line of it (``"; "`` between parts), or a clause of a line
-(the same in parentheses). Numbers of one array are separated by ``", "``. Positions count from 0, as in the
-environment's own documentation.
+The words say clearly which part belongs to which. A value stands in one of three places, and each place separates
+parts in its own way: the whole text (a line for each part), a line (``"; "`` between parts), or a clause of a line (the
+same in parentheses). Numbers of one array are separated by ``", "``. Positions count from 0, as in the environment's
+own documentation.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
     "format_number",
 ]
 
-# A bound beyond this means "none", as with the float32 limits that environments write instead of infinity.
+# A bound beyond this means "none", because environments write the limits of float32 instead of infinity.
 _NO_BOUND = 1e15
 
-# Ranges are listed number by number only as long as they read as one phrase.
+# More ranges than this are not listed one by one, because the list would not read as one phrase.
 _MAX_LISTED_RANGES = 8
 
 
@@ -57,24 +57,29 @@ def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_
     :param space: a space of Gymnasium, any nesting of them, or a subclass of one of them
     :param value: a value of that space, as ``space.sample()`` returns it. It is not checked with
         ``space.contains``, only for the structure the words depend on: shapes, lengths, keys and kinds.
-    :param max_numbers: how many numbers the whole value may hold. More are an error rather than cut off,
-        because a policy that sees half of its observation is hard to notice.
+    :param max_numbers: how many numbers the whole value may hold. More numbers are an error and are not cut off,
+        because nobody would notice that a policy sees only half of its observation.
     :return: the words; never empty; on several lines where the value has several parts
-    :raises ValueError: more than ``max_numbers`` numbers, or another structure than the space has
-    :raises TypeError: a space that is none of Gymnasium's, or a value of another kind than the space has
+    :raises ValueError: if there are more than ``max_numbers`` numbers, or the value is built differently than the space
+    :raises TypeError: if the space is none of Gymnasium's, or the value is of another kind than the space
     """
     count = count_numbers(space)
     if count is not None and count > max_numbers:
         raise too_many_numbers(space, str(count), max_numbers)
-    return _words(space, value, WHOLE_TEXT, Budget(space, max_numbers))
+    return _value_words(space, value, WHOLE_TEXT, Budget(space, max_numbers))
 
 
 def describe_space(space: Space[Any]) -> str:
-    """Say in one phrase what the values of a space are, for instance ``"4 numbers between -1 and 1"``.
+    """Describe the values of a space in one phrase.
+
+    Example:
+        >>> from gymnasium.spaces import Box
+        >>> describe_space(Box(-1, 1, (4,)))
+        '4 numbers between -1 and 1'
 
     :param space: as for :func:`describe_value`
     :return: the phrase, on one line, without a full stop
-    :raises TypeError: a space that is none of Gymnasium's
+    :raises TypeError: if the space is none of Gymnasium's
     """
     match space:
         case spaces.Discrete():
@@ -109,7 +114,7 @@ def describe_space(space: Space[Any]) -> str:
 
 
 @singledispatch
-def _words(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
+def _value_words(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
     raise unknown_space(space)
 
 
@@ -121,14 +126,14 @@ def _join(clauses: list[str], place: int) -> str:
     return "; ".join(clauses) if place == LINE else f"({'; '.join(clauses)})"
 
 
-def _inside(place: int) -> int:
+def _place_inside(place: int) -> int:
     return min(place + 1, CLAUSE)
 
 
-@_words.register(spaces.Box)
-@_words.register(spaces.Discrete)
-@_words.register(spaces.MultiBinary)
-@_words.register(spaces.MultiDiscrete)
+@_value_words.register(spaces.Box)
+@_value_words.register(spaces.Discrete)
+@_value_words.register(spaces.MultiBinary)
+@_value_words.register(spaces.MultiDiscrete)
 def _words_of_numbers(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
     array = np.asarray(value)
     if array.shape != space.shape:
@@ -151,59 +156,59 @@ def _array_words(array: NDArray[Any], place: int) -> str:
     return ", ".join(f"[{_array_words(row, CLAUSE)}]" for row in array)
 
 
-@_words.register(spaces.Text)
+@_value_words.register(spaces.Text)
 def _words_of_text(space: spaces.Text, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, str):
         raise TypeError(f"A value of Text is a str, got {type(value).__name__}")
     return text_words(value, place)
 
 
-@_words.register(spaces.Dict)
+@_value_words.register(spaces.Dict)
 def _words_of_dict(space: spaces.Dict, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, Mapping) or set(value) != set(space.spaces):
         keys = sorted(map(str, value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
         raise ValueError(f"A value of Dict has the keys {sorted(map(str, space.spaces))}, got {keys}")
     labels = [text_words(str(key), CLAUSE) for key in space.spaces]
-    words = [_words(part, value[key], _inside(place), budget) for key, part in space.spaces.items()]
+    words = [_value_words(part, value[key], _place_inside(place), budget) for key, part in space.spaces.items()]
     return _join([f"{label}: {word}" for label, word in zip(labels, words, strict=True)], place)
 
 
-@_words.register(spaces.Tuple)
+@_value_words.register(spaces.Tuple)
 def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: Budget) -> str:
     items = _as_list(space, value)
     if len(items) != len(space.spaces):
         raise ValueError(f"A value of Tuple has {len(space.spaces)} items, got {len(items)}")
     pairs = zip(space.spaces, items, strict=True)
-    words = [_words(part, item, _inside(place), budget) for part, item in pairs]
+    words = [_value_words(part, item, _place_inside(place), budget) for part, item in pairs]
     return _join([f"item {index}: {word}" for index, word in enumerate(words)], place)
 
 
-@_words.register(spaces.Sequence)
+@_value_words.register(spaces.Sequence)
 def _words_of_sequence(space: spaces.Sequence, value: Any, place: int, budget: Budget) -> str:
     feature = space.feature_space
     items = _unstack(feature, value) if space.stack else _as_list(space, value)
-    words = [_words(feature, item, _inside(place), budget) for item in items]
+    words = [_value_words(feature, item, _place_inside(place), budget) for item in items]
     if words and array_shape(feature) in ((), (1,)):
         return ", ".join(words)  # a list of single numbers reads like an array
     return _join([f"item {index}: {word}" for index, word in enumerate(words)], place)
 
 
-@_words.register(spaces.OneOf)
+@_value_words.register(spaces.OneOf)
 def _words_of_one_of(space: spaces.OneOf[Any], value: Any, place: int, budget: Budget) -> str:
     chosen, inner = _as_list(space, value)
     if not 0 <= chosen < len(space.spaces):
         raise ValueError(f"A value of OneOf chooses one of {len(space.spaces)} options, got option {chosen}")
-    return _join([f"option {chosen}: {_words(space.spaces[chosen], inner, _inside(place), budget)}"], place)
+    return _join([f"option {chosen}: {_value_words(space.spaces[chosen], inner, _place_inside(place), budget)}"], place)
 
 
-@_words.register(spaces.Graph)
+@_value_words.register(spaces.Graph)
 def _words_of_graph(space: spaces.Graph, value: Any, place: int, budget: Budget) -> str:
     nodes, edges, edge_links = value
     links = np.zeros((0, 2), dtype=int) if edge_links is None else np.asarray(edge_links)  # (edges, 2)
     budget.spend(links.size)
-    inside = _inside(place)
+    inside = _place_inside(place)
     clauses = [
-        f"node {index}: {_words(space.node_space, node, inside, budget)}"
+        f"node {index}: {_value_words(space.node_space, node, inside, budget)}"
         for index, node in enumerate(_unstack(space.node_space, nodes))
     ] or ["no nodes"]
     arrows = [f"edge {format_number(start)} -> {format_number(end)}" for start, end in links]
@@ -212,20 +217,20 @@ def _words_of_graph(space: spaces.Graph, value: Any, place: int, budget: Budget)
     features = [] if edges is None else _unstack(space.edge_space, edges)
     if len(features) != len(arrows):
         raise ValueError(f"A value of Graph has {len(features)} edges but {len(arrows)} edge_links")
-    words = [_words(space.edge_space, feature, inside, budget) for feature in features]
+    words = [_value_words(space.edge_space, feature, inside, budget) for feature in features]
     clauses += [f"{arrow}: {word}" for arrow, word in zip(arrows, words, strict=True)] or ["no edges"]
     return _join(clauses, place)
 
 
 def _as_list(space: Space[Any], value: Any) -> list[Any]:
-    # A str or a dict would iterate as well, over characters or keys: words, but not of this value.
+    # A str or a dict can be iterated as well, but its characters or keys are not the items of this value.
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"A value of {type(space).__name__} is a tuple, got {type(value).__name__}")
     return list(value)
 
 
 def _unstack(space: Space[Any], batch: Any) -> list[Any]:
-    """Take a batch apart that ``gymnasium.vector.utils.concatenate`` stacked, whatever its length."""
+    """Split a batch of any length that ``gymnasium.vector.utils.concatenate`` stacked."""
     if isinstance(space, spaces.Tuple):
         return _unstack_parts(list(space.spaces), list(batch))
     if isinstance(space, spaces.Dict):
@@ -235,7 +240,7 @@ def _unstack(space: Space[Any], batch: Any) -> list[Any]:
 
 
 def _unstack_parts(parts: list[Space[Any]], columns: list[Any]) -> list[tuple[Any, ...]]:
-    # A part that can hold nothing, such as Tuple(()), stacks to itself: only its siblings know the length.
+    # A part that holds nothing, such as Tuple(()), has no length after stacking. The other parts tell the length.
     pairs = zip(parts, columns, strict=True)
     unstacked = [None if _holds_nothing(part) else _unstack(part, column) for part, column in pairs]
     length = max((len(items) for items in unstacked if items is not None), default=0)

@@ -1,4 +1,4 @@
-"""Free text to action: JSON first, then ``Action: …``, then the last action that the answer names."""
+"""Find the action that an answer in free text asks for."""
 
 from __future__ import annotations
 
@@ -13,45 +13,48 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-READ = 65_536
-"""Characters at the end of an answer that are read: what a model decided is there."""
-ATTEMPTS = 64
-"""Opening braces, the last ones, at which a JSON object is looked for; broken JSON is quadratic otherwise."""
-QUOTED = 80
-"""Characters of an answer in an error message."""
+from lmpolicy.text.env_actions import is_action
+
+MAX_CHARACTERS = 65_536
+"""Only so many characters at the end of an answer are read, because a model decides at the end."""
+MAX_JSON_ATTEMPTS = 64
+"""A JSON object is looked for at the last so many opening braces. Without a limit, broken JSON takes quadratic time."""
+MAX_QUOTED = 80
+"""An error message quotes so many characters of an answer."""
 
 MARKER = re.compile(r"\baction\b[\s*_`\"']*[:=]", re.IGNORECASE)
-"""``Action:``, also bold, quoted or in JSON that does not parse."""
+"""``Action:``, also in bold, in quotes or in broken JSON."""
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w)")
 DECORATION = " \t\r\n*_`\"'<>[](){}:=-"
 """Characters that may stand between ``Action:`` and the action."""
 
 
 class ParseError(ValueError):
-    """An answer names no action that is legal now."""
+    """Report that an answer names no legal action."""
 
 
 @dataclass(frozen=True)
-class Extracted:
-    """What an answer asks for."""
+class ParsedAction:
+    """Hold the action that an answer asks for."""
 
     action: Any
     """The env's own action."""
     phrase: str | None = None
-    """The legal phrase that was named; None where the env's actions have no phrases."""
+    """The legal phrase that was named; ``None`` where the env's actions have no phrases."""
     clipped: bool = False
     """Whether a number was outside its bounds and moved to the nearest."""
 
 
-def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | None = None) -> Extracted:
+def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | None = None) -> ParsedAction:
     """Find the action that an answer asks for.
 
-    In this order: the value of ``"action"`` in the last JSON object that has one, wherever it is in the text; what
-    follows the last ``Action:``; what the answer names last. The first of these that is there decides: an answer that
-    says ``{"action": "fly"}`` is an error where flying is not legal, whatever else it mentions.
+    Three places are looked at, in this order: the value of ``"action"`` in the last JSON object that has one; the text
+    after the last ``Action:``; the action that the answer names last. The first place that exists decides. So
+    ``{"action": "fly"}`` is an error where flying is not legal, whatever else the answer says.
 
-    With phrases, the action is a phrase (upper or lower case), or its index where no phrase is named. Without, it is as
-    many numbers as the space has, or for a Text space a text. Only the last 65 536 characters are read.
+    With phrases, the action is a phrase (in upper or lower case), or its index where no phrase is named. Without
+    phrases, the action is as many numbers as the space has, or a text for a Text space. Only the last 65 536 characters
+    are read.
 
     Example:
         >>> extract_action('The dealer is weak. {"action": "stick"}', spaces.Discrete(2), {"stick": 0, "hit": 1}).action
@@ -60,52 +63,74 @@ def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | 
     :param answer: what the model wrote, without its prompt.
     :param space: the env's own action space: Discrete, MultiDiscrete, MultiBinary, Box or Text.
     :param legal: the phrases that are legal now, each with its env action.
-    :return: the action; of the space's shape and dtype where it is numbers.
-    :raises ParseError: if there is none, and for nothing else.
+    :return: the action; numbers have the shape and the dtype of the space.
+    :raises ParseError: if the answer names no legal action. No other error is raised.
     """
-    text = answer[-READ:]
+    text = answer[-MAX_CHARACTERS:]
     if legal:
-        phrase = _phrase(text, tuple(legal))
-        return Extracted(legal[phrase], phrase)
+        phrase = _asked_phrase(text, tuple(legal))
+        return ParsedAction(legal[phrase], phrase)
     if isinstance(space, spaces.Text):
-        return Extracted(_text(text, space))
-    return _numbers(text, space)
+        return ParsedAction(_asked_text(text, space))
+    return _asked_numbers(text, space)
 
 
-def _phrase(text: str, phrases: tuple[str, ...]) -> str:
-    """The legal phrase that a text asks for."""
-    found, value = _from_json(text)
+def match_action(action: Any, space: spaces.Space, legal: Mapping[str, Any]) -> ParsedAction:
+    """Find an action among those that are legal now.
+
+    :param action: a phrase or one of the env's own actions.
+    :param space: the env's own action space.
+    :param legal: the phrases that are legal now, each with its env action; empty where there are none.
+    :raises ParseError: if the action is not legal.
+    """
+    if not legal:
+        if is_action(space, action):
+            return ParsedAction(action)
+        raise ParseError(f"{action!r} is no action of {space}")
+    if isinstance(action, str):
+        if action in legal:
+            return ParsedAction(legal[action], action)
+    else:
+        for phrase, one in legal.items():
+            if np.array_equal(one, action):
+                return ParsedAction(one, phrase)
+    raise ParseError(f"{action!r} is no legal action; legal are: {', '.join(legal)}")
+
+
+def _asked_phrase(text: str, phrases: tuple[str, ...]) -> str:
+    """Find the legal phrase that a text asks for."""
+    found, value = _json_action(text)
     if found:
         if isinstance(value, int | float) and not isinstance(value, bool) and value in range(len(phrases)):
             return phrases[int(value)]
         part, kind = str(value), "JSON"
-        named = _whole(part, phrases) or _last(part, phrases) if isinstance(value, str) else None
-    elif (marked := _marked(text)) is not None:
+        named = _same_phrase(part, phrases) or _last_phrase(part, phrases) if isinstance(value, str) else None
+    elif (marked := _after_marker(text)) is not None:
         part, kind = marked.strip(DECORATION), '"Action:"'
         line = part.partition("\n")[0]
-        named = _first(line, phrases) or _last(line, phrases)
+        named = _first_phrase(line, phrases) or _last_phrase(line, phrases)
     else:
         part, kind = text, "text"
-        named = _last(text, phrases)
+        named = _last_phrase(text, phrases)
     if named is None:
         raise ParseError(f"{_quoted(part)} ({kind}) names no legal action; legal are: {', '.join(phrases)}")
     return named
 
 
-def _numbers(text: str, space: spaces.Space) -> Extracted:
-    """The numbers that a text asks for, in the shape of the space."""
+def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
+    """Find the numbers that a text asks for, in the shape of the space."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
         raise ParseError(f"no text can be read as an action of {space}; override TextTask.extract_action")
     shape = () if isinstance(space, spaces.Discrete) else space.shape
     assert shape is not None
     count = math.prod(shape)
-    found, value = _from_json(text)
+    found, value = _json_action(text)
     if found:
-        values = list(_flat(value))
-    elif (marked := _marked(text)) is not None:
-        values = _written(marked)[:count]
+        values = list(_flatten(value))
+    elif (marked := _after_marker(text)) is not None:
+        values = _numbers_in(marked)[:count]
     else:
-        values = _written(text)[-count:] if count else []
+        values = _numbers_in(text)[-count:] if count else []
     if len(values) != count or not all(map(math.isfinite, values)):
         raise ParseError(f"{_quoted(text)} does not give {count} finite number(s) for {space}")
     if isinstance(space, spaces.Box):
@@ -114,44 +139,44 @@ def _numbers(text: str, space: spaces.Space) -> Extracted:
             wanted = wanted.round()
         with np.errstate(over="ignore"):
             action = wanted.clip(space.low, space.high)
-        return Extracted(action.astype(space.dtype), clipped=bool((action != wanted).any()))
+        return ParsedAction(action.astype(space.dtype), clipped=bool((action != wanted).any()))
     whole = [int(value) for value in values if value == int(value) and abs(value) < 2**31]
     if len(whole) == count:
         action = np.array(whole, dtype=np.int64).reshape(shape).astype(space.dtype)
         if space.contains(action if shape else action[()]):
-            return Extracted(action if shape else int(action))
+            return ParsedAction(action if shape else int(action))
     raise ParseError(f"{_quoted(text)} gives {values}, which is no action of {space}")
 
 
-def _text(text: str, space: spaces.Text) -> str:
-    """The text that a text asks for."""
-    found, value = _from_json(text)
+def _asked_text(text: str, space: spaces.Text) -> str:
+    """Find the text that an answer asks for."""
+    found, value = _json_action(text)
     if not found:
-        marked = _marked(text)
+        marked = _after_marker(text)
         value = text.strip() if marked is None else marked.strip(DECORATION).partition("\n")[0].strip()
     if not isinstance(value, str) or not space.contains(value):
         raise ParseError(f"{_quoted(str(value))} is no action of {space}")
     return value
 
 
-def _from_json(text: str) -> tuple[bool, Any]:
-    """Whether a JSON object in the text has an action, and the last one's."""
+def _json_action(text: str) -> tuple[bool, Any]:
+    """Say whether a JSON object in the text has an action, and return the action of the last such object."""
     decoder, end, found, action = json.JSONDecoder(), 0, False, None
-    for match in list(re.finditer(r"\{\s*\"", text))[-ATTEMPTS:]:
+    for match in list(re.finditer(r"\{\s*\"", text))[-MAX_JSON_ATTEMPTS:]:
         if match.start() < end:
-            continue  # within an object that was read
+            continue  # inside an object that was read
         try:
             value, end = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             continue
-        has, inner = _search(value)
+        has, inner = _find_action(value)
         if has:
             found, action = True, inner
     return found, action
 
 
-def _search(value: Any) -> tuple[bool, Any]:
-    """Whether there is an action in what JSON held, the outermost first, and which."""
+def _find_action(value: Any) -> tuple[bool, Any]:
+    """Say whether a JSON value holds an action, and return it. Outer objects come before inner ones."""
     level = [value]
     while level:
         objects = [one for one in level if isinstance(one, dict)]
@@ -164,8 +189,8 @@ def _search(value: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def _marked(text: str) -> str | None:
-    """What follows the last ``Action:``."""
+def _after_marker(text: str) -> str | None:
+    """Return the text after the last ``Action:``."""
     end = None
     for match in MARKER.finditer(text):
         end = match.end()
@@ -174,66 +199,66 @@ def _marked(text: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of the phrases as words of their own; of several that begin at one place, the longest."""
+    """Match any of the phrases as whole words. Where several begin at one place, the longest matches."""
     words = (r"\s+".join(map(re.escape, phrase.split())) for phrase in sorted(phrases, key=len, reverse=True))
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
-def _table(phrases: tuple[str, ...]) -> dict[str, str]:
-    """Phrases by their spelling without case and white space; where that is the same, by the first."""
-    return {_plain(phrase): phrase for phrase in reversed(phrases)}
+def _spellings(phrases: tuple[str, ...]) -> dict[str, str]:
+    """Map each phrase without case and extra white space to the phrase. Of equal ones, the first counts."""
+    return {_normalized(phrase): phrase for phrase in reversed(phrases)}
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _named(spelled: str, phrases: tuple[str, ...]) -> str | None:
-    """The phrase that is spelled so, by preference with the same case."""
-    return spelled if spelled in phrases else _table(phrases).get(_plain(spelled))
+def _spelled_phrase(spelled: str, phrases: tuple[str, ...]) -> str | None:
+    """Find the phrase with a given spelling, if possible in the same case."""
+    return spelled if spelled in phrases else _spellings(phrases).get(_normalized(spelled))
 
 
-def _whole(text: str, phrases: tuple[str, ...]) -> str | None:
-    """The phrase that a text is, and nothing else."""
-    return _named(text.strip(), phrases)
+def _same_phrase(text: str, phrases: tuple[str, ...]) -> str | None:
+    """Find the phrase that makes up the whole text."""
+    return _spelled_phrase(text.strip(), phrases)
 
 
-def _first(line: str, phrases: tuple[str, ...]) -> str | None:
-    """The phrase or index that a line begins with."""
+def _first_phrase(line: str, phrases: tuple[str, ...]) -> str | None:
+    """Find the phrase or index that a line begins with."""
     match = _pattern(phrases).match(line)
     if match is not None:
-        return _named(match.group(), phrases)
+        return _spelled_phrase(match.group(), phrases)
     number = NUMBER.match(line)
-    return _at(number.group(), phrases) if number is not None else None
+    return _phrase_at(number.group(), phrases) if number is not None else None
 
 
-def _last(text: str, phrases: tuple[str, ...]) -> str | None:
-    """The phrase that a text names last; else the index."""
+def _last_phrase(text: str, phrases: tuple[str, ...]) -> str | None:
+    """Find the phrase that a text names last, or else the index that it names last."""
     for match in reversed(list(_pattern(phrases).finditer(text))):
-        named = _named(match.group(), phrases)
+        named = _spelled_phrase(match.group(), phrases)
         if named is not None:
             return named
     for match in reversed(list(NUMBER.finditer(text))):
-        named = _at(match.group(), phrases)
+        named = _phrase_at(match.group(), phrases)
         if named is not None:
             return named
     return None
 
 
-def _at(number: str, phrases: Sequence[str]) -> str | None:
-    """The phrase with this index."""
+def _phrase_at(number: str, phrases: Sequence[str]) -> str | None:
+    """Find the phrase with an index."""
     number = number.removesuffix(".")  # the end of a sentence
     return phrases[int(number)] if number.isdecimal() and len(number) < 10 and int(number) < len(phrases) else None
 
 
-def _written(text: str) -> list[float]:
-    """The numbers in a text."""
+def _numbers_in(text: str) -> list[float]:
+    """List the numbers in a text."""
     return [float(match.group()) for match in NUMBER.finditer(text)]
 
 
-def _flat(value: Any) -> Iterator[float]:
-    """The numbers in lists of lists; what is no number becomes NaN."""
+def _flatten(value: Any) -> Iterator[float]:
+    """List the numbers in nested lists. What is no number becomes NaN."""
     stack = [value]
     while stack:
         one = stack.pop()
@@ -248,5 +273,5 @@ def _flat(value: Any) -> Iterator[float]:
 
 
 def _quoted(text: str) -> str:
-    """The end of a text for an error message."""
-    return repr(text if len(text) <= QUOTED else "…" + text[-QUOTED:])
+    """Quote the end of a text for an error message."""
+    return repr(text if len(text) <= MAX_QUOTED else "…" + text[-MAX_QUOTED:])

@@ -1,9 +1,7 @@
-"""Which phrase stands for which action of an environment: fixed phrases, phrases per state, generic ones."""
+"""Pair the action phrases of an env with its actions."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,24 +9,27 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.describing import format_number
+from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.task import TextTask
 
-MAX_ACTIONS = 64
-"""Largest product action set that is enumerated unless the user asks for more: each phrase costs tokens every step."""
-
 
 class ActionPhrases:
-    """The action phrases of one env and the env actions they stand for.
+    """Pair the action phrases of one env with its actions.
 
-    :param task: its ``action_texts`` are the phrases; a bound task.
+    :param task: a bound task; its ``action_texts`` are the phrases. ``None`` there means generic phrases.
     :param space: the env's own action space.
-    :param bins: see :func:`enumerate_actions`.
-    :param max_actions: largest number of phrases in a prompt. ``None``: the task's; else :data:`MAX_ACTIONS` for
-        products of several dimensions, and no limit for Discrete.
+    :param bins: see :func:`~lmpolicy.text.env_actions.enumerate_actions`.
+    :param max_actions: largest number of phrases in a prompt. ``None``: the task's ``max_actions``; where that is
+        ``None``, too, 64 for spaces of several dimensions and no limit for Discrete.
     :raises TypeError: if the actions cannot be listed.
-    :raises ValueError: if they are too many, or do not match the phrases.
+    :raises ValueError: if there are too many actions, or they do not match the phrases.
     """
+
+    fixed: dict[str, Any] | None
+    """The phrases with their env actions, if they are the same in every state; else ``None``."""
+    width: int
+    """Largest number of phrases in a prompt."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class ActionPhrases:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         self._actions = self._listed(bins, limit)
-        self.fixed: dict[str, Any] | None = None
+        self.fixed = None
         if callable(task.action_texts):
             self.width = self._width(limit)
         else:
@@ -50,11 +51,13 @@ class ActionPhrases:
             self.width = len(self.fixed)
 
     def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        """The legal phrases of a state, each with its env action; index i of the action space is the i-th of them.
+        """List the legal phrases of a state.
+
+        Each comes with its env action. The order counts: index i of the wrapper's action space means the i-th phrase.
 
         :param observation: the env's own observation.
         :param info: the env's own info.
-        :raises ValueError: if there are more than ``width``.
+        :raises ValueError: if there are more than :attr:`width` phrases; the message says what to set.
         """
         if self.fixed is not None:
             return self.fixed
@@ -68,7 +71,7 @@ class ActionPhrases:
         return legal
 
     def _listed(self, bins: int | Sequence[int] | None, limit: int | None) -> Sequence[Any] | None:
-        """The env's own actions, or None where phrases need not follow their order."""
+        """List the env's own actions; None where the phrases do not follow their order."""
         texts = self.task.action_texts
         if isinstance(texts, Mapping):
             if bins is not None:
@@ -80,8 +83,8 @@ class ActionPhrases:
         if isinstance(self.space, spaces.Text) and texts is not None:
             return None
         if callable(texts):
-            # Width and env action set are different things here: the limit is on what a state offers. What cannot be
-            # listed must come as a mapping, which _pair sees to.
+            # The limit is not for the env's actions here, but for the phrases of one state. If the actions cannot be
+            # listed, the method must return a mapping; _pair checks that.
             try:
                 return enumerate_actions(self.space, bins)
             except (TypeError, ValueError):
@@ -91,7 +94,7 @@ class ActionPhrases:
         return enumerate_actions(self.space, bins, MAX_ACTIONS if limit is None else limit)
 
     def _width(self, limit: int | None) -> int:
-        """n of the ``Discrete(n)`` action space where phrases change from state to state."""
+        """Find the largest number of phrases where they differ from state to state."""
         if limit is not None:
             return limit
         if self._actions is None:
@@ -102,14 +105,15 @@ class ActionPhrases:
         return len(self._actions)
 
     def _fixed(self, limit: int | None) -> dict[str, Any]:
-        """The phrases of an env that offers the same in every state."""
+        """Pair phrases and actions of an env that has the same in every state."""
         texts = self.task.action_texts
         if texts is None and self._actions is not None:
-            _check_size(self.space, len(self._actions), limit)
+            check_size(self.space, len(self._actions), limit)
             texts = {generic_phrase(self.space, action): action for action in self._actions}
         fixed = self._pair(texts)
-        _check_size(self.space, len(fixed), limit)
-        check_phrases(tuple(fixed))  # also that there is one: only a state may have none
+        check_size(self.space, len(fixed), limit)
+        if not fixed:  # only a state may have none
+            raise ValueError("a prompt needs at least one legal action phrase")
         for phrase, action in fixed.items():
             if not is_action(self.space, action):
                 raise ValueError(
@@ -119,17 +123,15 @@ class ActionPhrases:
         return fixed
 
     def _pair(self, texts: Any) -> dict[str, Any]:
-        """Each phrase with the env action it stands for."""
+        """Check phrases, and pair each with its env action."""
         if isinstance(texts, Mapping):
-            if texts:
-                check_phrases(tuple(texts))
+            check_phrases(tuple(texts))
             return dict(texts)
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise TypeError(
                 f"action_texts must be a sequence of phrases or a mapping from phrase to env action, got {texts!r}"
             )
-        if texts:
-            check_phrases(texts)
+        check_phrases(texts)
         if isinstance(self.space, spaces.Text):
             return {phrase: phrase for phrase in texts}
         if self._actions is None or len(texts) != len(self._actions):
@@ -141,72 +143,24 @@ class ActionPhrases:
         return dict(zip(texts, self._actions, strict=True))
 
 
-def enumerate_actions(
-    space: spaces.Space, bins: int | Sequence[int] | None = None, limit: int = MAX_ACTIONS
-) -> Sequence[Any]:
-    """List every action of a finite action space, in a fixed order (last dimension fastest).
+def names_phrases(task: TextTask, space: spaces.Space, bins: int | Sequence[int] | None) -> bool:
+    """Check whether answers in free text name phrases.
 
-    :param space: Discrete, MultiDiscrete, MultiBinary, or Box with ``bins``.
-    :param bins: for Box only: number of evenly spaced values per dimension, both bounds included; one int for all
-        dimensions or one per dimension. With one bin, the middle of the range. Fewer where a range has fewer.
-    :param limit: largest length of a product (MultiDiscrete, MultiBinary, Box).
-    :raises TypeError: for any other space.
-    :raises ValueError: if the product is larger than ``limit``, or a Box has no bins or infinite bounds.
+    Otherwise they give numbers, or a text for a Text space.
+
+    :param task: a bound task.
+    :param space: the env's own action space.
+    :param bins: the ``action_bins`` of the wrapper.
     """
-    if bins is not None and not isinstance(space, spaces.Box):
-        raise ValueError(f"action_bins is for Box action spaces, this env has {space}")
-    if isinstance(space, spaces.Discrete):
-        return range(int(space.start), int(space.start + space.n))
-    if isinstance(space, spaces.MultiDiscrete):
-        starts, counts = space.start.ravel(), space.nvec.ravel()
-        values: list[Sequence[Any]] = [
-            range(int(start), int(start + n)) for start, n in zip(starts, counts, strict=True)
-        ]
-    elif isinstance(space, spaces.MultiBinary):
-        values = [[0, 1]] * math.prod(space.shape)
-    elif isinstance(space, spaces.Box):
-        values = _box_values(space, bins)
-    else:
-        raise TypeError(
-            f"cannot list the actions of {space}: use an env with Discrete, MultiDiscrete, MultiBinary or (with "
-            "action_bins) Box actions, or give the task action_texts as a mapping from phrase to env action"
-        )
-    size = math.prod(len(column) for column in values)
-    _check_size(space, size, limit)
-    return [np.array(combo, dtype=space.dtype).reshape(space.shape) for combo in itertools.product(*values)]
-
-
-def phrase_of(action: Any, legal: Mapping[str, Any]) -> str:
-    """The phrase that an action stands for.
-
-    :param action: index among the legal phrases, NumPy integer or 0-d array, or the phrase itself.
-    :param legal: the phrases, each with its env action.
-    :raises TypeError: if it is none of these.
-    :raises ValueError: if it is not legal; the message lists what is.
-    """
-    listing = ", ".join(f"{index} {phrase!r}" for index, phrase in enumerate(legal))
-    if isinstance(action, str):
-        if action not in legal:
-            raise ValueError(f"{action!r} is not a legal action now; legal are: {listing}")
-        return str(action)
-    # Lists are kept from NumPy, which has an error of its own for ragged ones.
-    array = np.asarray(None if isinstance(action, list | tuple) else action)
-    if array.shape != () or not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(
-            f"an action is an index (int) or a phrase (str), got {action!r} ({type(action).__name__}); "
-            f"legal are: {listing}"
-        )
-    if not 0 <= int(array) < len(legal):
-        raise ValueError(f"action index {int(array)} is not legal now; legal are: {listing}")
-    return tuple(legal)[int(array)]
+    return isinstance(space, spaces.Discrete) or task.action_texts is not None or bins is not None
 
 
 def space_width(n_actions: int | None, phrases: int) -> int:
-    """Width of the action space of an env with so many phrases.
+    """Find the width of the wrapper's action space.
 
-    :param n_actions: what was asked for; ``None``: as many as there are phrases.
+    :param n_actions: the width that the user asks for; ``None``: the number of phrases.
     :param phrases: largest number of phrases.
-    :raises ValueError: if that is fewer than there are phrases.
+    :raises ValueError: if the width is smaller than the number of phrases.
     """
     if n_actions is None:
         return phrases
@@ -219,66 +173,10 @@ def space_width(n_actions: int | None, phrases: int) -> int:
 
 
 def generic_phrase(space: spaces.Space, action: Any) -> str:
-    """A phrase for an action of which only the space is known.
+    """Write a phrase for an action that nobody has named.
 
     :param space: the env's action space.
-    :param action: one of :func:`enumerate_actions`.
+    :param action: one of the actions that :func:`~lmpolicy.text.env_actions.enumerate_actions` lists.
     """
     numbers = ", ".join(format_number(number) for number in np.ravel(action))
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"
-
-
-def _check_size(space: spaces.Space, size: int, limit: int | None) -> None:
-    if limit is not None and size > limit:
-        raise ValueError(
-            f"{space} makes {size} actions, more than max_actions={limit}: pass max_actions={size} if you can pay for "
-            "that many phrases in every step, choose fewer action_bins, or give the task action_texts as a mapping "
-            "from a few phrases to env actions"
-        )
-
-
-def is_action(space: spaces.Space, action: Any) -> bool:
-    """Whether the env can take it, as far as its space tells: others than these are often declared sloppily.
-
-    :param space: the env's action space.
-    :param action: anything.
-    """
-    if isinstance(space, spaces.Box):
-        try:
-            action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
-        except (TypeError, ValueError):
-            return False
-    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return True
-    return space.contains(action)
-
-
-def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[Sequence[float]]:
-    """Evenly spaced values of each dimension of a Box."""
-    dimensions = math.prod(space.shape)
-    if bins is None:
-        raise ValueError(
-            f"{space} is continuous: pass action_bins, the number of values to choose from in each dimension (e.g. "
-            "action_bins=3 for low, middle, high), or give the task action_texts as a mapping from phrase to action"
-        )
-    counts: list[Any] = [bins] * dimensions if np.ndim(bins) == 0 else list(bins)  # type: ignore[arg-type]
-    if len(counts) != dimensions:
-        raise ValueError(f"action_bins has {len(counts)} entries but {space} has {dimensions} dimensions")
-    if any(isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1 for count in counts):
-        raise ValueError(f"action_bins must be positive integers, got {bins!r}")
-    if not space.is_bounded("both"):
-        raise ValueError(
-            f"{space} has infinite bounds, so there is nothing to divide into bins: wrap the env in "
-            "gymnasium.wrappers.TransformAction with a bounded action space, or give the task action_texts as a "
-            "mapping from phrase to env action"
-        )
-    bounds = list(zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True))
-    values = [
-        np.linspace(float(low), float(high), count).tolist() if count > 1 else [(low + high) / 2]
-        for (low, high), count in zip(bounds, counts, strict=True)
-    ]
-    if space.dtype.kind in "biu":
-        # The bounds again, because a float holds large integers only nearly.
-        columns = zip(values, bounds, strict=True)
-        values = [[min(max(round(v), int(low)), int(high)) for v in column] for column, (low, high) in columns]
-    return [sorted(set(column)) for column in values]

@@ -1,35 +1,39 @@
-"""What the agent reads at one step: chat messages and the action phrases that are legal right now."""
+"""Hold what the agent reads at one step."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from lmpolicy.text.spaces import utf8
+from dataclasses import InitVar, dataclass
 
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
-"""Where there is no chat template: what stands before an answer. With one, what a model may say before its action."""
+"""What stands before an answer if the model has no chat template. With a template, a model may write it itself."""
+THINKING_CUE = "Thought:"
+"""What stands before an answer that begins with thoughts, if the model has no chat template."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Chat messages plus the legal action phrases of this step; travels as JSON inside a ``TextSpace`` row.
+    """Hold the chat messages and the legal phrases of one step.
 
-    :param messages: ``(role, content)`` pairs; a system message only in first place, then user and assistant in turn,
-        the last one from the user.
-    :param actions: the legal phrases, distinct; action index i of this step is ``actions[i]``. Empty where the answer
-        is free text and the env's actions have no phrases.
-    :param cue: where the model has no chat template: what the prompt ends with, and answers begin after.
-    :raises ValueError: if messages or phrases break these rules; the message names the offender.
+    A prompt travels as JSON in a row of a :class:`~lmpolicy.TextSpace`.
+
+    :param messages: ``(role, content)`` pairs. A system message may come first; then user and assistant alternate; the
+        last message is from the user.
+    :param actions: the legal phrases, all different; action index i of this step is ``actions[i]``. Empty where the
+        answer is free text and the env's actions have no phrases.
+    :param cue: what the prompt ends with if the model has no chat template; the answer begins after it.
+    :param checked: the phrases are not checked, because :func:`check_phrases` has been called on them already.
+    :raises ValueError: if messages or phrases break these rules; the message names the wrong part.
     """
 
     messages: tuple[tuple[str, str], ...]
     actions: tuple[str, ...]
     cue: str = CUE
+    checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, checked: bool) -> None:
         turns = self.messages[1:] if self.messages and self.messages[0][0] == "system" else self.messages
         roles = [role for role, _ in turns]
         if roles != [ROLES[1 + i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
@@ -37,11 +41,11 @@ class Prompt:
                 "messages must be an optional system message, then user and assistant in turn, ending with the user; "
                 f"got roles {[role for role, _ in self.messages]}"
             )
-        if self.actions:
+        if not checked:
             check_phrases(self.actions)
 
     def to_json(self) -> str:
-        """The prompt as compact JSON."""
+        """Write the prompt as compact JSON."""
         messages = [{"role": role, "content": content} for role, content in self.messages]
         cue = {} if self.cue == CUE else {"cue": self.cue}
         parts = {"messages": messages, **cue, "actions": self.actions}
@@ -51,7 +55,7 @@ class Prompt:
     def from_json(cls, text: str) -> Prompt:
         """Read back what :meth:`to_json` wrote.
 
-        :param text: the decoded row.
+        :param text: the text of a row.
         :raises ValueError: if the text is no prompt.
         """
         try:
@@ -75,10 +79,13 @@ class Prompt:
         return "\n".join(lines)
 
 
-def closing(answer: str) -> str:
-    """What leads from an answer to the phrase that closes it: ``Action:`` on a line of its own, unless it is there.
+def cue_after(answer: str) -> str:
+    """Return the cue for choosing a phrase after an answer.
 
-    :param answer: text as far as the model wrote it.
+    The cue stands between the answer and the phrase. It is ``Action:`` on a line of its own, and empty if the answer
+    ends with ``Action:`` itself.
+
+    :param answer: what the model wrote before the phrase is chosen.
     """
     if answer.rstrip().endswith(CUE):
         return ""
@@ -86,21 +93,23 @@ def closing(answer: str) -> str:
 
 
 def check_phrases(phrases: Sequence[str]) -> None:
-    """Refuse phrases that could not be told apart or not be scored.
+    """Refuse phrases that a policy cannot tell apart or cannot score.
 
     :param phrases: the legal phrases of a step.
-    :raises ValueError: if there are none, or one is empty, padded with white space, no string, not expressible in
-        UTF-8 or named twice.
+    :raises ValueError: if a phrase is no string, is empty, has white space at its ends, holds a lone surrogate or is
+        named twice.
     """
-    if not phrases:
-        raise ValueError("a prompt needs at least one legal action phrase")
     for phrase in phrases:
         if not isinstance(phrase, str) or not phrase or phrase != phrase.strip():
             raise ValueError(
                 f"an action phrase must be a non-empty string without white space at its ends, got {phrase!r}"
             )
-        if utf8(phrase).decode() != phrase:
-            raise ValueError(f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}")
+        try:
+            phrase.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}"
+            ) from None
     if len(set(phrases)) != len(phrases):
         twice = sorted({phrase for phrase in phrases if list(phrases).count(phrase) > 1})
         raise ValueError(f"action phrases must be distinct, named twice: {', '.join(map(repr, twice))}")

@@ -1,4 +1,4 @@
-"""The parts of a Gymnasium space, and how many numbers its values hold."""
+"""List the parts of a Gymnasium space, and count its numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def count_numbers(space: Space[Any]) -> int | None:
     """Count the numbers in a value of the space.
 
     :param space: as for :func:`lmpolicy.text.describing.describe_value`
-    :return: the count, or None where it differs from value to value (``Sequence``, ``Graph``, some ``OneOf``)
-    :raises TypeError: a space that is none of Gymnasium's
+    :return: the count, or ``None`` where it differs from value to value (``Sequence``, ``Graph``, some ``OneOf``)
+    :raises TypeError: if the space is none of Gymnasium's
     """
     shape = array_shape(space)
     if shape is not None:
@@ -33,15 +33,16 @@ def count_numbers(space: Space[Any]) -> int | None:
 
 
 def check_max_numbers(space: Space[Any], max_numbers: int = DEFAULT_MAX_NUMBERS) -> None:
-    """Raise at construction what :func:`~lmpolicy.text.describing.describe_value` would at a value of too many numbers.
+    """Refuse a space whose values hold too many numbers.
 
-    Where a space has no fixed count its parts are checked one by one, so an image is found also as the item
-    of a ``Sequence`` or as one alternative of a ``OneOf``.
+    :func:`~lmpolicy.text.describing.describe_value` would refuse each value; this function finds out before. If a space
+    has no fixed count, its parts are checked one by one. So an image is also found as the item of a ``Sequence`` or as
+    one option of a ``OneOf``.
 
     :param space: as for :func:`lmpolicy.text.describing.describe_value`
     :param max_numbers: as for :func:`lmpolicy.text.describing.describe_value`
-    :raises ValueError: the space, or a part of it, has more than ``max_numbers`` numbers
-    :raises TypeError: a space that is none of Gymnasium's
+    :raises ValueError: if the space, or a part of it, has more than ``max_numbers`` numbers
+    :raises TypeError: if the space is none of Gymnasium's
     """
     count = count_numbers(space)
     if count is None:
@@ -52,7 +53,9 @@ def check_max_numbers(space: Space[Any], max_numbers: int = DEFAULT_MAX_NUMBERS)
 
 
 class Budget:
-    """Counts the numbers written for one value, because not every space fixes their count.
+    """Count the numbers written for one value.
+
+    Not every space fixes their count, so they are counted while the words are made.
 
     :param space: the space of the whole value, for the message
     :param max_numbers: as for :func:`lmpolicy.text.describing.describe_value`
@@ -65,7 +68,7 @@ class Budget:
         """Count some more numbers.
 
         :param count: how many
-        :raises ValueError: they are too many by now
+        :raises ValueError: if there are too many by now
         """
         self.used += count
         if self.used > self.max_numbers:
@@ -73,7 +76,7 @@ class Budget:
 
 
 def too_many_numbers(space: Space[Any], count: str, max_numbers: int) -> ValueError:
-    """The error for a value of too many numbers.
+    """Make the error for a value of too many numbers.
 
     :param space: the space of the whole value
     :param count: how many numbers it has, in words
@@ -95,9 +98,10 @@ def too_many_numbers(space: Space[Any], count: str, max_numbers: int) -> ValueEr
 
 
 def array_shape(space: Space[Any]) -> tuple[int, ...] | None:
-    """The shape of a value that is one array or number; None for every other kind of space.
+    """Return the shape of the values of a numeric space.
 
     :param space: any space
+    :return: the shape; ``None`` if the values are not one array or number
     """
     numeric = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete))
     return space.shape if numeric else None
@@ -113,10 +117,12 @@ def _arrays_of(space: Space[Any], path: str = "") -> Iterable[tuple[str, tuple[i
 
 
 def parts_of(space: Space[Any]) -> dict[str, Space[Any]]:
-    """The spaces inside of a space, each under the name it has in the words.
+    """List the spaces inside a space.
+
+    Each space stands under the name that it has in the words.
 
     :param space: as for :func:`lmpolicy.text.describing.describe_value`
-    :raises TypeError: a space that is none of Gymnasium's
+    :raises TypeError: if the space is none of Gymnasium's
     """
     match space:
         case spaces.Dict():
@@ -136,9 +142,9 @@ def parts_of(space: Space[Any]) -> dict[str, Space[Any]]:
 
 
 def unknown_space(space: Space[Any]) -> TypeError:
-    """The error for a space that is none of Gymnasium's.
+    """Make the error for a space that is none of Gymnasium's.
 
-    :param space: that space
+    :param space: the space
     """
     return TypeError(
         f"No words are known for values of {type(space).__module__}.{type(space).__qualname__}, which is "

@@ -1,4 +1,7 @@
-"""Texts as fixed-length rows of bytes, answers as rows of token ids: Stable-Baselines3 carries both untouched."""
+"""Write texts and answers as rows of fixed length.
+
+Stable-Baselines3 carries such rows untouched.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 PADDING_BYTE = 0xFF
-"""Fills a row behind its text. It never occurs in UTF-8, so every text comes back, also one that ends in NUL."""
+"""Fills a row after its text. It never occurs in UTF-8, so every text comes back, also one that ends in NUL."""
 PADDING_ID = -1
-"""Fills a row behind its answer."""
+"""Fills a row after its answer."""
 LARGEST_ID = 2**24
-"""SB3's buffer hands actions to an update as float32, which holds integers up to here exactly."""
+"""The largest integer up to which float32 holds all exactly. SB3's buffer hands actions to an update as float32."""
 
 
 class TextSpace(spaces.Box):
-    """A text of at most ``max_bytes`` UTF-8 bytes, held in a ``uint8`` row of that length.
+    """Hold a text in a ``uint8`` row of fixed length.
 
-    SB3 has no text space (its buffers, vectorised envs and checkers refuse ``gymnasium.spaces.Text``), but it keeps a
-    one-dimensional ``uint8`` :class:`~gymnasium.spaces.Box` exactly as it is.
+    The text has at most ``max_bytes`` bytes in UTF-8. SB3 has no text space (its buffers, vectorised envs and checkers
+    refuse ``gymnasium.spaces.Text``), but it keeps a one-dimensional ``uint8`` :class:`~gymnasium.spaces.Box` exactly
+    as it is.
 
     Example:
         >>> space = TextSpace(max_bytes=8)
@@ -45,8 +49,8 @@ class TextSpace(spaces.Box):
     def encode(self, text: str) -> NDArray[np.uint8]:
         """Turn a text into a row.
 
-        Every string survives the round trip, with one exception: lone surrogates, which UTF-8 cannot hold, become
-        U+FFFD, because stopping a training run over a malformed character of an env helps nobody.
+        Every string comes back from its row, with one exception: UTF-8 cannot hold lone surrogates, so they become
+        U+FFFD. An error would stop a training run because of one broken character of an env.
 
         :param text: any string, also empty or with NUL characters.
         :return: ``uint8`` array of shape ``(max_bytes,)``.
@@ -91,7 +95,7 @@ class TextSpace(spaces.Box):
         return self.encode("".join(map(chr, self.np_random.integers(32, 127, size=length))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the bounds, which are the same for every byte: each checkpoint holds the space.
+        # The bounds are left out, because they are the same for every byte, and each checkpoint holds the space.
         return TextSpace, (self.max_bytes,), {"_np_random": self._np_random}
 
     def __repr__(self) -> str:
@@ -99,7 +103,7 @@ class TextSpace(spaces.Box):
 
 
 def utf8(text: str) -> bytes:
-    """UTF-8 bytes of any string; lone surrogates become U+FFFD.
+    """Encode any string as UTF-8; lone surrogates become U+FFFD.
 
     :param text: any string.
     """
@@ -109,19 +113,41 @@ def utf8(text: str) -> bytes:
         return "".join("\ufffd" if 0xD800 <= ord(char) <= 0xDFFF else char for char in text).encode()
 
 
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates with U+FFFD.
+
+    A row does the same to its text, so the wrapper shows what the policy reads.
+
+    :param text: any string.
+    """
+    return utf8(text).decode()
+
+
 def row_bytes(row: NDArray[np.uint8]) -> bytes:
-    """The text bytes of a row, without its padding: the cheapest exact key of a text.
+    """Return the text bytes of a row, without its padding.
+
+    Two rows hold the same text if and only if these bytes are equal, so they serve as a key.
 
     :param row: ``uint8`` array of shape ``(max_bytes,)``.
     """
     return row.tobytes().rstrip(b"\xff")
 
 
+def row_keys(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Return the bytes of each row without its padding, by which texts are told apart.
+
+    :param rows: ``uint8`` array of shape ``(B, max_bytes)``.
+    :raises TypeError: if the rows are not ``uint8``.
+    """
+    check_dtype(rows.dtype)
+    return [row_bytes(row) for row in rows]
+
+
 def decode_bytes(data: bytes) -> str:
-    """The text of what :func:`row_bytes` returns.
+    """Turn the bytes of :func:`row_bytes` back into their text.
 
     :param data: UTF-8 bytes.
-    :raises ValueError: if the bytes are no valid UTF-8, hence not from :meth:`TextSpace.encode`.
+    :raises ValueError: if the bytes are no valid UTF-8; rows come from :meth:`TextSpace.encode`.
     """
     try:
         return data.decode()
@@ -132,10 +158,10 @@ def decode_bytes(data: bytes) -> str:
 
 
 def check_dtype(dtype: object) -> None:
-    """Refuse rows that something on the way has turned into other numbers.
+    """Refuse rows that are no longer bytes.
 
-    :param dtype: a NumPy dtype.
-    :raises TypeError: if it is not ``uint8``.
+    :param dtype: the NumPy dtype of the rows.
+    :raises TypeError: if the dtype is not ``uint8``; ``VecNormalize(norm_obs=True)`` is the usual cause.
     """
     if dtype != np.uint8:
         raise TypeError(
@@ -145,19 +171,20 @@ def check_dtype(dtype: object) -> None:
 
 
 class TokenSpace(spaces.Box):
-    """An answer of at most ``max_new_tokens`` token ids in an ``int64`` row of that length, padded with -1.
+    """Hold an answer in an ``int64`` row of token ids.
 
-    SB3 stores such rows exactly. Two of these spaces are equal only if their tokenizers are: the same number means
-    another word elsewhere.
+    The answer has at most ``max_new_tokens`` token ids; the rest of the row is -1. SB3 stores such rows exactly. Two of
+    these spaces are equal only if their tokenizers are equal, because another tokenizer gives the same number another
+    meaning.
 
-    With ``n_phrases``, a row has one more entry at its end: the index of the legal phrase that closes the answer.
+    With ``n_phrases``, a row has one more entry at its end: the index of the legal phrase chosen after the answer.
 
     :param n_ids: number of token ids; they are ``0 .. n_ids - 1``.
     :param max_new_tokens: length of an answer.
     :param tokenizer: fingerprint of the tokenizer, see :func:`tokenizer_fingerprint`.
-    :param n_phrases: largest number of legal phrases; 0: an answer is free to its end.
+    :param n_phrases: largest number of legal phrases; 0: no phrase is chosen after an answer.
     :param seed: seed of :meth:`sample`.
-    :raises ValueError: for a length that is not positive, or ids beyond 2^24, which SB3 would round.
+    :raises ValueError: for a length that is not positive, or for more than 2^24 ids, because SB3 would round them.
     """
 
     def __init__(
@@ -184,8 +211,8 @@ class TokenSpace(spaces.Box):
         """Turn an answer into a row.
 
         :param ids: its token ids.
-        :param phrase: index of the phrase at its end, where the space has phrases.
-        :raises ValueError: if they do not fit.
+        :param phrase: index of the phrase chosen after the answer, where the space has phrases.
+        :raises ValueError: if there are more ids than ``max_new_tokens``.
         """
         if len(ids) > self.max_new_tokens:
             raise ValueError(f"{len(ids)} token ids in a space for max_new_tokens={self.max_new_tokens}")
@@ -196,10 +223,12 @@ class TokenSpace(spaces.Box):
         return row
 
     def split(self, row: NDArray[Any]) -> tuple[list[int], int | None]:
-        """Token ids of a row without padding, and the index of its phrase, ``None`` where the space has none.
+        """Split a row into token ids and the phrase's index.
 
-        :param row: integers of shape ``(max_new_tokens,)``, one longer with phrases.
-        :raises ValueError: if it is no row of this space; the message says what such a row looks like.
+        The token ids come without padding. The index is ``None`` where the space has no phrases.
+
+        :param row: integers of shape ``(max_new_tokens,)``, or ``(max_new_tokens + 1,)`` with phrases.
+        :raises ValueError: if the row is not one of this space; the message says what such a row looks like.
         """
         array = np.asarray(row)
         if array.shape != self.shape or array.dtype.kind not in "iu" or not self.contains(array.astype(np.int64)):
@@ -240,7 +269,9 @@ class TokenSpace(spaces.Box):
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A few characters that are equal for tokenizers with the same ids for the same strings.
+    """Compute a short text that identifies a tokenizer's vocabulary.
+
+    It is equal for tokenizers that have the same ids for the same strings.
 
     :param tokenizer: a Transformers tokenizer.
     """

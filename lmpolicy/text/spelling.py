@@ -1,4 +1,4 @@
-"""How a number or a text is spelled inside of words for a larger value."""
+"""Spell numbers and texts inside the words for a larger value."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ CLAUSE: Final = 2
 
 
 def format_number(number: Any) -> str:
-    """Write a number with as few tokens as it takes: integers exactly, others with three significant digits.
+    """Write a number with few tokens.
 
-    The digits before the decimal point are all kept up to seven, which is what a float32 knows. Outside of
-    0.0001 to 10 million an exponent is shorter and as exact.
+    Integers are exact. Other numbers have three significant digits, but up to seven digits before the decimal point
+    are all kept, because a float32 knows so many. Below 0.0001 and from 10 million on, the number has an exponent,
+    which is shorter and as exact.
 
     Example:
         >>> [format_number(x) for x in (2**63, 1234.5678, -0.021349, 1e-12, float("-inf"))]
@@ -26,7 +27,7 @@ def format_number(number: Any) -> str:
 
     :param number: an integer, float or bool of Python or NumPy, or an array of shape ()
     :return: the number; bools as ``"1"`` and ``"0"``, like the numbers of a ``MultiBinary``
-    :raises TypeError: not a real number
+    :raises TypeError: if it is no real number
     """
     if isinstance(number, np.ndarray) and number.shape == ():
         number = number[()]
@@ -53,7 +54,9 @@ def format_number(number: Any) -> str:
 
 
 def text_words(text: str, place: int) -> str:
-    """The text as it is where that is clear, else in double quotes with backslash escapes.
+    """Put a text in quotes, unless it is clear without.
+
+    The quotes are double quotes, with backslash escapes inside.
 
     :param text: any string
     :param place: ``WHOLE_TEXT``, ``LINE`` or ``CLAUSE``

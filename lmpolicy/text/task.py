@@ -1,7 +1,8 @@
-"""What a user overrides to put an environment into words, and the generic task for any space."""
+"""Put an env into words, one's own or generic ones."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -16,10 +17,11 @@ ActionTexts = Sequence[str] | Mapping[str, Any]
 
 
 class TextTask:
-    """How one environment reads as text: a system prompt, words for an observation, a phrase for each action.
+    """Put one env into words.
 
-    Override what you need; what is left alone is generic. One instance belongs to one env: the wrapper copies it, so
-    instances must survive :func:`copy.deepcopy` and pickling.
+    A task holds a system prompt, words for an observation and a phrase for each action. Override what you need; the
+    rest is generic. One instance belongs to one env: the wrapper copies the instance that it is given, so
+    :func:`copy.deepcopy` and pickling must work.
 
     Example:
         >>> class Blackjack(TextTask):
@@ -30,29 +32,30 @@ class TextTask:
     """
 
     system_prompt: str = ""
-    """What stays true for the whole run: rules and goal. Read once, after :meth:`bind`."""
+    """The rules and the goal, which stay the same for the whole run. Read once, after :meth:`bind`."""
 
     action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = None
     """The action phrases: a sequence (i-th phrase = i-th action of the env's finite action space), a mapping from
-    phrase to env action, or a method ``action_texts(self, observation, info)`` that returns either for this state.
-    With a method, a plain sequence must name every action, or the env must itself take text. ``None``: generic
+    phrase to env action, or a method ``action_texts(self, observation, info)`` that returns either for one state.
+    A method that returns a sequence must name every action, unless the env itself takes text. ``None``: generic
     phrases made from the action space."""
 
     max_actions: int | None = None
-    """With an ``action_texts`` method: the largest number of phrases it ever returns, hence n of the ``Discrete(n)``
-    action space. ``None``: the number of actions of the env's finite action space."""
+    """With an ``action_texts`` method: the largest number of phrases that the method ever returns. It becomes the n of
+    the ``Discrete(n)`` action space. ``None``: the number of actions of the env's finite action space."""
 
     list_actions: bool = True
-    """Whether the prompt names the legal phrases: in the system prompt where they are fixed, which costs nothing per
-    observation, else at the end of each observation."""
+    """Whether the prompt names the legal phrases. Phrases that never change are named in the system prompt, which costs
+    nothing per observation; others at the end of each observation."""
 
     answer_format: str | None = None
-    """With ``action_mode="generate"``: what the system prompt says about how to answer. ``None``: to end with
-    ``Action:`` and one of the possible actions; nothing for models without chat template and for the bundled LM."""
+    """With ``action_mode="generate"``: what the system prompt says about how to answer. ``None``: the prompt asks for
+    ``Action:`` and one of the possible actions at the end; a model without chat template and the bundled LMs are told
+    nothing."""
 
     cue: str | None = None
     """With ``action_mode="generate"`` and a model without chat template: what the prompt ends with. ``None``:
-    ``Action:``, or ``Thought:`` where answers close with a phrase."""
+    ``Action:``, or ``Thought:`` where a phrase is chosen after each answer."""
 
     action_space: gym.Space
     """The env's own action space; set by the wrapper for :meth:`extract_action`."""
@@ -64,9 +67,11 @@ class TextTask:
     """Largest count of numbers that the generic :meth:`format_observation` writes out."""
 
     def bind(self, env: gym.Env) -> None:
-        """Meet the env; called once, before anything else. Read maps and constants here.
+        """Read maps and constants from the env.
 
-        :param env: the env that the wrapper wraps. Keep what you need of it, not the env itself.
+        The wrapper calls this once, before anything else.
+
+        :param env: the env that the wrapper wraps. Keep what you need from it, not the env itself.
         :raises ValueError: if observations are too large for generic words, e.g. images.
         """
         self.observation_space = env.observation_space
@@ -82,33 +87,52 @@ class TextTask:
         return describe_value(self.observation_space, observation, max_numbers=self.max_numbers)
 
     def format_past(self, observation: Any) -> str:
-        """Put an observation into words for the turns after its own, where the wrapper's ``history`` repeats it.
+        """Put a past observation into words.
 
-        Override to leave out what every turn would say again, e.g. a goal that holds for the whole episode.
+        The wrapper's ``history`` repeats it in later prompts. Override to leave out what every turn would say again,
+        e.g. a goal that holds for the whole episode.
 
         :param observation: as for :meth:`format_observation`.
-        :return: by default, the same as in its own turn.
+        :return: by default, the same words as :meth:`format_observation`.
         """
         return self.format_observation(observation)
 
     def extract_action(self, response: str) -> Any:
-        """Read an answer, with ``action_mode="generate"``; override where the answer has a form of its own.
+        """Find the action that an answer in free text asks for.
 
-        By default, :func:`lmpolicy.text.parsing.extract_action` for :attr:`action_space` and :attr:`legal_actions`.
+        Override it if your answers have a form of their own. By default, this calls
+        :func:`lmpolicy.text.parsing.extract_action` with :attr:`action_space` and :attr:`legal_actions`.
 
         :param response: what the model wrote, without its prompt.
-        :return: a legal phrase, one of the env's own actions, or what the default returns; ``None`` if there is none.
-        :raises lmpolicy.text.parsing.ParseError: like ``None``; any other error goes through.
+        :return: a legal phrase, one of the env's own actions, or what the default returns; ``None`` if the answer names
+            no action.
+        :raises lmpolicy.text.parsing.ParseError: means the same as ``None``. Any other error goes to the caller.
         """
         return extract_action(response, self.action_space, self.legal_actions)
 
 
+def own_task(task: TextTask | type[TextTask]) -> TextTask:
+    """Make a task that belongs to one env alone.
+
+    A bound task holds what it has read from its env, so two envs cannot share one.
+
+    :param task: an instance, which is copied, or a class.
+    :raises TypeError: if it is neither.
+    """
+    if isinstance(task, type) and issubclass(task, TextTask):
+        return task()
+    if not isinstance(task, TextTask):
+        raise TypeError(f"task must be a TextTask, got {type(task).__name__}")
+    return copy.deepcopy(task)
+
+
 class GenericTask(TextTask):
-    """Words for an env nobody has described: each value as its space says, actions by number.
+    """Put any env into generic words.
 
-    Good enough to start with; an LM does better with words that mean something, see :class:`TextTask`.
+    Values are described as their space says, actions by their number. This is enough to start with. A language model
+    does better with words that mean something, see :class:`TextTask`.
 
-    :param max_numbers: largest count of numbers in one observation; larger ones (images) are refused.
+    :param max_numbers: largest count of numbers in one observation; larger observations (images) are refused.
     """
 
     def __init__(self, max_numbers: int = DEFAULT_MAX_NUMBERS) -> None:

@@ -1,4 +1,4 @@
-"""What PPO has no argument for: a critic that learns first, and an entropy bonus that changes with progress."""
+"""Callbacks for what PPO has no argument for: a warm-up of the critic, and a schedule of the entropy bonus."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lmpolicy.policy import LMActorCriticPolicy
 
 
 class CriticWarmup(BaseCallback):
-    """Train the critic alone on Monte-Carlo returns before the first update of the policy.
+    """Train only the critic in the first rollouts, on Monte-Carlo returns.
 
-    In the first rollouts, the policy acts as it is, returns are those of GAE with lambda 1 (rewards until the episode
-    or the rollout ends, bootstrapped only there), and the optimizer steps leave the LM alone. The env steps count like
-    any other. A model that has been trained before is not warmed up again.
+    In these rollouts, the policy is not updated. The critic learns returns of GAE with lambda 1, which are sums of
+    rewards until the end of the episode, or until the end of the rollout plus the value there. The env steps count as
+    steps of training. A model that has been trained before gets no warm-up.
 
-    :param rollouts: how many.
-    :raises ValueError: if it is not a positive integer.
+    :param rollouts: number of rollouts.
+    :raises ValueError: if ``rollouts`` is not a positive integer.
     """
 
     def __init__(self, rollouts: int) -> None:
@@ -49,10 +49,12 @@ class CriticWarmup(BaseCallback):
 
 
 class EntropySchedule(BaseCallback):
-    """Change PPO's ``ent_coef`` linearly over the training: exploration at first, a policy that is sure at the end.
+    """Change PPO's ``ent_coef`` linearly over the training.
+
+    A large coefficient at the beginning makes the policy explore. A small one at the end lets the policy become sure.
 
     :param start: entropy coefficient at the beginning.
-    :param end: at the end.
+    :param end: entropy coefficient at the end.
     """
 
     def __init__(self, start: float, end: float) -> None:
@@ -68,19 +70,19 @@ class EntropySchedule(BaseCallback):
 
 
 def learner_of(callback: BaseCallback) -> OnPolicyAlgorithm:
-    """The learner that a callback belongs to.
+    """Return the learner that a callback belongs to.
 
-    :param callback: of a training that has begun.
+    :param callback: a callback of a training that has begun.
     """
     assert isinstance(callback.model, OnPolicyAlgorithm)
     return callback.model
 
 
 def policy_of(callback: BaseCallback) -> LMActorCriticPolicy:
-    """The policy of that learner.
+    """Return the policy of the learner that a callback belongs to.
 
-    :param callback: of a training that has begun.
-    :raises TypeError: if the policy is no language model.
+    :param callback: a callback of a training that has begun.
+    :raises TypeError: if the policy is not an :class:`LMActorCriticPolicy`.
     """
     policy = callback.model.policy
     if not isinstance(policy, LMActorCriticPolicy):

@@ -1,14 +1,14 @@
-"""One agent, many envs: text and phrases make the spaces of different envs equal, so that they fit into one VecEnv."""
+"""One learner for several envs: as text, different envs have equal spaces and fit into one VecEnv."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,50 +19,12 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from lmpolicy.text.task import TextTask
-from lmpolicy.wrapper import TextObservationWrapper
-
-if TYPE_CHECKING:
-    from lmpolicy.training.named_settings import Hyperparameters
-
-COMMON = ("max_prompt_bytes", "n_actions")
-"""Arguments of the wrapper that make the spaces, hence are the same for all envs."""
-
-
-@dataclass(frozen=True)
-class EnvCopies:
-    """One env of :func:`make_multi_env`, and how many copies of it run side by side."""
-
-    env_id: str | Callable[..., gym.Env]
-    """Gymnasium id, or a callable that makes a new env at every call."""
-    n_envs: int = 1
-    """Number of copies: the env's share of the env steps."""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``gymnasium.make`` or the callable, e.g. ``is_slippery`` or ``max_episode_steps``."""
-    task: TextTask | type[TextTask] | None = None
-    """How the env reads as text; default: as :class:`TextObservationWrapper`."""
-    help: Callable[[gym.Env], gym.Env] | None = None
-    """A wrapper that helps in training only, e.g. reward shaping; the returns in ``info["episode"]`` are without."""
-    name: str | None = None
-    """What ``info["env_id"]`` says; default: the id, or the class of the env that the callable makes."""
-    wrapper_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of :class:`TextObservationWrapper` for this env alone, e.g. ``action_bins`` or ``history``."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.n_envs, bool) or not isinstance(self.n_envs, int) or self.n_envs < 1:
-            raise ValueError(f"{self.env_id}: the number of copies is a positive integer, got {self.n_envs!r}")
-        if not isinstance(self.env_id, str) and not callable(self.env_id):
-            raise TypeError(f"an env is a Gymnasium id or a callable that makes one, got {self.env_id!r}")
-        for argument in COMMON:
-            if argument in self.wrapper_kwargs:
-                raise ValueError(
-                    f"{self.env_id}: {argument} must be the same for all envs, because one policy has one observation "
-                    "and one action space: pass it to make_multi_env"
-                )
+from lmpolicy.text.spaces import TextSpace
+from lmpolicy.training.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
 
 
 def make_multi_env(
-    envs: Mapping[Any, int] | Sequence[EnvCopies | Hyperparameters],
+    envs: Mapping[Any, int] | Sequence[EnvSettings],
     seed: int | None = None,
     *,
     normalize_reward: bool = True,
@@ -71,7 +33,7 @@ def make_multi_env(
     monitor_dir: str | Path | None = None,
     **wrapper_kwargs: Any,
 ) -> VecEnv:
-    """Different envs side by side in words, for one learner and one language model.
+    """Make copies of different envs in words, side by side in one VecEnv.
 
     Example:
         >>> from lmpolicy import EnvCopies, make_multi_env
@@ -82,63 +44,66 @@ def make_multi_env(
         >>> make_multi_env(lakes).get_attr("env_id", [0, 8])
         ['wet True', 'wet False']
 
-    All rows have the same length, and the action space is as wide as that of the env with most phrases; an env with
-    fewer never offers the rest, and the policy gives them probability 0. Every ``info``, of steps and resets, holds
-    ``env_id``: the name of the env. The returns in ``info["episode"]`` are the env's own, without help or scaling.
+    All rows have the same length. The action space is as wide as that of the env with most phrases; an env with fewer
+    phrases never offers the other indices, and the policy gives them probability 0. Every ``info`` of a step or reset
+    holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own, without training
+    wrapper or scaling.
 
-    To evaluate on one of the envs, make it with the same spaces and the rewards as they are::
+    To evaluate on one of the envs, make it with the same spaces and its own rewards::
 
         options = {"n_actions": int(env.action_space.n), "max_prompt_bytes": env.observation_space.max_bytes}
         one = make_vec_env("Blackjack-v1", 10, wrapper_class=TextObservationWrapper, wrapper_kwargs=options)
         evaluate_policy(model, one)  # also: PPO.load(path, env=one)
 
-    :param envs: ids (or callables that make an env) with their numbers of copies; or a sequence of
-        :class:`EnvCopies`; of named settings (:func:`lmpolicy.hyperparameters`), the env, its number, words and
-        help are taken, not the arguments of PPO.
-    :param seed: of the first copy; the others follow.
-    :param normalize_reward: scale rewards by the spread of the returns of each env, see
+    :param envs: ids (or callables that make an env) with their numbers of copies, or a sequence of :class:`EnvCopies`
+        and named settings (:func:`lmpolicy.hyperparameters`). Named settings give env, number of copies, task,
+        training wrapper and arguments of the wrapper; their arguments of PPO are not used.
+    :param seed: seed of the first copy. The others have the seeds after it.
+    :param normalize_reward: whether to scale the rewards of each env by the spread of its returns, see
         :class:`PerEnvRewardNormalization`.
-    :param gamma: the discount of the learner; only for scaling rewards.
-    :param vec_env_cls: e.g. ``SubprocVecEnv``; default: ``DummyVecEnv``.
-    :param monitor_dir: folder for a file per copy with its episodes (return, length, time, ``env_id``).
-    :param wrapper_kwargs: of :class:`TextObservationWrapper`, for all envs; ``n_actions`` for a wider action space,
-        e.g. to continue with other envs later.
+    :param gamma: the discount of the learner, used to scale rewards.
+    :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
+    :param monitor_dir: folder for one file per copy with its episodes (return, length, time, ``env_id``).
+    :param wrapper_kwargs: arguments of :class:`TextObservationWrapper` for all envs. ``n_actions`` makes the action
+        space wider, e.g. to continue with other envs later. Default of ``max_prompt_bytes``: the largest of all envs.
     :raises TypeError: if ``envs`` is something else.
-    :raises ValueError: if there is no env, or two have the same name (give one another).
+    :raises ValueError: if there is no env, or if two have the same name. Give one of them another name.
     :raises Exception: what making or wrapping an env raises, with a note that names the env.
     """
     kinds = _kinds(envs)
-    names, widths = zip(*(_probe(kind, wrapper_kwargs) for kind in kinds), strict=True)
+    given = {argument: wrapper_kwargs.pop(argument) for argument in SPACE_ARGUMENTS if argument in wrapper_kwargs}
+    names, sizes = zip(*(_probe(kind, wrapper_kwargs, given) for kind in kinds), strict=True)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(
             f"the name {repeated[0]!r} stands for several envs, so that their returns could not be told apart: ask for "
             f"more copies of one, or name each, e.g. EnvCopies(..., name='{repeated[0]}, slippery')"
         )
-    wrapper_kwargs["n_actions"] = max(widths)
+    common = {argument: max(size[argument] for size in sizes) for argument in SPACE_ARGUMENTS}
     makers: list[Callable[[], gym.Env]] = []
     for kind, name in zip(kinds, names, strict=True):
         for _ in range(kind.n_envs):
             file = None if monitor_dir is None else str(Path(monitor_dir, str(len(makers))))
-            makers.append(partial(_make, kind, name, wrapper_kwargs, file))
+            makers.append(partial(_make, kind, name, {**wrapper_kwargs, **kind.wrapper_arguments, **common}, file))
     venv = (vec_env_cls or DummyVecEnv)(makers)
     venv.seed(seed)  # for the first reset
     return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward else venv
 
 
 class PerEnvRewardNormalization(VecEnvWrapper):
-    """Scale rewards as ``VecNormalize`` does, with statistics of each env of :func:`make_multi_env` for itself.
+    """Scale rewards as ``VecNormalize`` does, with separate statistics for each env.
 
-    A reward is divided by the standard deviation of the running discounted returns of all copies of its env, and
-    clipped. With a single statistic, the env with the largest returns would drown the others. For one env, it equals
-    ``VecNormalize(venv, norm_obs=False)``. It is no ``VecNormalize``, so the ``eval_env`` of an ``EvalCallback`` need
-    not be wrapped the same way.
+    Each reward is divided by the standard deviation of the running discounted returns of all copies of its env, and
+    then clipped. With one statistic for all envs, the env with the largest returns would make the rewards of the
+    others vanish. For one env, the result equals ``VecNormalize(venv, norm_obs=False)``. This class is not a
+    ``VecNormalize``, so that the ``eval_env`` of an ``EvalCallback`` need not be wrapped the same way.
 
-    :param venv: envs with an attribute ``env_id``, equal for copies of the same env.
+    :param venv: envs with an attribute ``env_id`` that is equal for copies of the same env, as :func:`make_multi_env`
+        makes them.
     :param training: whether statistics are updated.
     :param clip_reward: largest absolute value of a scaled reward.
     :param gamma: the discount of the learner.
-    :param epsilon: added to the variance, so that it is never 0.
+    :param epsilon: small number that is added to the variance, so that the variance is never 0.
     """
 
     def __init__(
@@ -165,7 +130,7 @@ class PerEnvRewardNormalization(VecEnvWrapper):
         return observations
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Wait for the step; its rewards are scaled."""
+        """Wait for the step, and scale its rewards."""
         observations, rewards, dones, infos = self.venv.step_wait()
         self.old_reward = rewards
         if self.training:
@@ -180,25 +145,25 @@ class PerEnvRewardNormalization(VecEnvWrapper):
     def normalize_reward(self, reward: NDArray[Any]) -> NDArray[np.float32]:
         """Scale rewards without updating the statistics.
 
-        :param reward: one per env, ``(n_envs,)``.
+        :param reward: one number per copy, ``(n_envs,)``.
         """
         return np.clip(reward / self._scale(), -self.clip_reward, self.clip_reward).astype(np.float32)
 
     def unnormalize_reward(self, reward: NDArray[Any]) -> NDArray[Any]:
         """Undo the scaling, except where it was clipped.
 
-        :param reward: one per env, ``(n_envs,)``.
+        :param reward: one number per copy, ``(n_envs,)``.
         """
         return reward * self._scale()
 
     def get_original_reward(self) -> NDArray[Any]:
-        """The rewards of the last step before scaling, ``(n_envs,)``."""
+        """Return the rewards of the last step before scaling, ``(n_envs,)``."""
         return self.old_reward.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write settings and statistics as JSON.
+        """Write arguments and statistics as JSON.
 
-        :param path: of the file.
+        :param path: the file.
         """
         settings = {name: getattr(self, name) for name in ("training", "clip_reward", "gamma", "epsilon")}
         statistics = {
@@ -209,12 +174,13 @@ class PerEnvRewardNormalization(VecEnvWrapper):
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv) -> PerEnvRewardNormalization:
-        """Scale the rewards of ``venv`` as saved.
+        """Scale the rewards of envs with saved statistics.
 
-        :param path: of a file that :meth:`save` wrote.
-        :param venv: not yet scaled, e.g. from :func:`make_multi_env` with ``normalize_reward=False``. It may have
-            fewer kinds of envs than the file, and other numbers of copies.
-        :raises ValueError: if the file has no statistics of an env: give it the name it had, or begin with new ones.
+        :param path: a file that :meth:`save` wrote.
+        :param venv: envs without scaling, e.g. from :func:`make_multi_env` with ``normalize_reward=False``. They may be
+            fewer kinds of envs than in the file, with other numbers of copies.
+        :raises ValueError: if the file has no statistics of an env. Give the env the name that it had, or begin with
+            new statistics.
         """
         settings = json.loads(Path(path).read_text())
         statistics = settings.pop("statistics")
@@ -230,12 +196,15 @@ class PerEnvRewardNormalization(VecEnvWrapper):
         return env
 
     def _scale(self) -> NDArray[np.float64]:
-        """Standard deviation of the returns, for each copy, ``(n_envs,)``."""
+        """Return the standard deviation of the returns for each copy, ``(n_envs,)``."""
         return np.sqrt(np.array([float(self.ret_rms[name].var) for name in self.env_ids]) + self.epsilon)
 
 
 class _NamedEnv(gym.Wrapper):
-    """Put the name of the env into every info. Below Monitor, which can then write it into its file."""
+    """Put the name of the env into every info.
+
+    Monitor is around this wrapper, and writes the name into its file.
+    """
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
         super().__init__(env)
@@ -250,50 +219,45 @@ class _NamedEnv(gym.Wrapper):
         return observation, reward, terminated, truncated, {**info, "env_id": self.env_id}
 
 
-def _kinds(envs: Any) -> list[EnvCopies]:
-    """The envs as :class:`EnvCopies`, in their order."""
+def _kinds(envs: Any) -> list[EnvSettings]:
+    """Return the envs in their order."""
     if isinstance(envs, str) or not isinstance(envs, Mapping | Sequence):
         raise TypeError(
             "envs is a mapping from id to number of copies, e.g. {'CartPole-v1': 4}, or a sequence of EnvCopies; got "
             f"{envs!r}"
         )
-    kinds = [EnvCopies(*item) for item in envs.items()] if isinstance(envs, Mapping) else list(map(_kind, envs))
+    items = itertools.starmap(EnvCopies, envs.items()) if isinstance(envs, Mapping) else map(_kind, envs)
+    kinds: list[EnvSettings] = list(items)
     if not kinds:
         raise ValueError("there is no env: pass at least one, e.g. {'CartPole-v1': 4, 'Blackjack-v1': 4}")
     return kinds
 
 
-def _kind(one: Any) -> EnvCopies:
-    if isinstance(one, EnvCopies):
-        return one
-    # Not at the top: the settings bring transformers, which env workers and most users of this module do not need.
-    from lmpolicy.training.named_settings import Hyperparameters
-
-    if isinstance(one, Hyperparameters):
-        return EnvCopies(one.env_id, one.n_envs, one.env_kwargs, one.task, one.help)
-    raise TypeError(f"envs holds EnvCopies or Hyperparameters, got {one!r}: EnvCopies('CartPole-v1', n_envs=4)")
+def _kind(one: Any) -> EnvSettings:
+    if not isinstance(one, EnvSettings):
+        raise TypeError(f"envs holds EnvCopies or Hyperparameters, got {one!r}: EnvCopies('CartPole-v1', n_envs=4)")
+    return one
 
 
-def _probe(kind: EnvCopies, wrapper_kwargs: Mapping[str, Any]) -> tuple[str, int]:
-    """Name and number of phrases of an env; what is wrong with it shows here, before workers start."""
+def _probe(
+    kind: EnvSettings, wrapper_kwargs: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[str, dict[str, int]]:
+    """Tell the name of an env and the sizes of its spaces. Errors show here, before workers start."""
+    wanted = kind.name if isinstance(kind, EnvCopies) else None
     try:
-        env = _make(kind, "", wrapper_kwargs)
+        env = _make(kind, "", {**wrapper_kwargs, **kind.wrapper_arguments, **given})
     except Exception as error:
-        error.add_note(f"while making {kind.name or kind.env_id!r} for make_multi_env")
+        error.add_note(f"while making {wanted or kind.env_id!r} for make_multi_env")
         raise
     default = kind.env_id if isinstance(kind.env_id, str) else type(env.unwrapped).__name__
     assert isinstance(env.action_space, spaces.Discrete)
+    assert isinstance(env.observation_space, TextSpace)
     env.close()
-    return kind.name or default, int(env.action_space.n)
+    sizes = {"max_prompt_bytes": env.observation_space.max_bytes, "n_actions": int(env.action_space.n)}
+    return wanted or default, sizes
 
 
-def _make(kind: EnvCopies, name: str, wrapper_kwargs: Mapping[str, Any], file: str | None = None) -> gym.Env:
-    """One copy, ready for a VecEnv."""
-    make = partial(gym.make, kind.env_id) if isinstance(kind.env_id, str) else kind.env_id
-    env: gym.Env = Monitor(_NamedEnv(make(**kind.env_kwargs), name), file, info_keywords=("env_id",))
-    if kind.help is not None:
-        env = kind.help(env)
-    options = {**wrapper_kwargs, **kind.wrapper_kwargs}
-    if kind.task is not None:
-        options["task"] = kind.task
-    return TextObservationWrapper(env, **options)
+def _make(kind: EnvSettings, name: str, wrapper_kwargs: Mapping[str, Any], file: str | None = None) -> gym.Env:
+    """Make one copy, ready for a VecEnv."""
+    env: gym.Env = Monitor(_NamedEnv(kind.make(), name), file, info_keywords=("env_id",))
+    return kind.put_into_words(env, wrapper_kwargs)

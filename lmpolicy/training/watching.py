@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat
 
-from lmpolicy.lm.behaviour import entropies, legal_part, mutual_information
-from lmpolicy.lm.generation import GenerationEngine, Totals
-from lmpolicy.lm.scoring import ILLEGAL, ScoringEngine
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import row_bytes
 from lmpolicy.training.callbacks import learner_of, policy_of
@@ -23,8 +20,6 @@ from lmpolicy.training.turns import Turn, markdown, write_turns
 
 EPISODES = 100
 """Episodes in a mean of returns, as in SB3."""
-ROWS = 1024
-"""Rows asked of the engine at a time, should its rollout memory not hold them any more."""
 
 
 class WatchLearning(BaseCallback):
@@ -108,9 +103,7 @@ class WatchLearning(BaseCallback):
         self._parse_errors: list[bool] = []
         self._clipped: list[bool] = []
         self._answers: list[tuple[str | None, str | None]] = []
-        engine = policy_of(self).engine
-        if isinstance(engine, GenerationEngine):
-            engine.pop_totals()  # of what was written since, in an evaluation
+        policy_of(self).actor.begin_rollout()
 
     def _on_step(self) -> bool:
         infos, dones = self.locals["infos"], self.locals["dones"]
@@ -122,7 +115,8 @@ class WatchLearning(BaseCallback):
             self._count_truncated(number, info, bool(dones[number]))
             if "parse_error" in info:
                 self._parse_errors.append(bool(info["parse_error"]))
-                self._clipped.append(bool(info.get("action_clipped")))
+            if "action_clipped" in info:
+                self._clipped.append(bool(info["action_clipped"]))
             self._answers.append((info.get("answer"), info.get("action_text")))
             if "env_id" in info and "episode" in info:
                 self._episodes[str(info["env_id"])].append((info["episode"]["r"], info["episode"]["l"]))
@@ -140,77 +134,49 @@ class WatchLearning(BaseCallback):
         self._counts[number] = now
 
     def _on_rollout_end(self) -> None:
-        policy, buffer = policy_of(self), learner_of(self).rollout_buffer
-        rows = buffer.observations.reshape(-1, buffer.observations.shape[-1])  # (n_steps * n_envs, max_bytes)
-        keys = [row_bytes(row) for row in rows]
-        tokens = np.array(policy.engine.prompt_tokens(keys))
-        n_tokens, record = int(tokens.sum()), self.logger.record
-        probabilities, actions = np.zeros((len(keys), 0)), np.zeros(len(keys), dtype=np.int64)
-        if isinstance(policy.engine, GenerationEngine):
-            n_tokens += self._record_answers(policy.engine.pop_totals())
-        else:
-            actions = buffer.actions.reshape(-1).astype(np.int64)
-            probabilities = self._record_choices(_scores(policy, rows), keys, actions)
-        record("lm/prompt_tokens_mean", float(tokens.mean()))
-        record("lm/prompt_tokens_max", int(tokens.max()))
+        actor, buffer, record = policy_of(self).actor, learner_of(self).rollout_buffer, self.logger.record
+        rows = th.from_numpy(buffer.observations).flatten(0, 1)  # (n_steps * n_envs, max_bytes)
+        statistics = actor.rollout_statistics(rows, buffer.actions.reshape(len(rows), -1))
+        for name, value in statistics.items():
+            record(name, value)
         if self._truncations:
             record("lm/truncation_rate", float(np.mean(self._truncations)))
         if self._parse_errors:
             record("lm/parse_error_rate", float(np.mean(self._parse_errors)))
+        if self._clipped:
+            record("lm/clipped_rate", float(np.mean(self._clipped)))
         for env_id, episodes in self._episodes.items():
             returns, lengths = np.mean(episodes, axis=0)
             record(f"rollout/ep_rew_mean/{env_id}", float(returns))
             record(f"rollout/ep_len_mean/{env_id}", float(lengths))
         self._record_norms()
         now = time.perf_counter()
-        record("time/env_steps_per_second", len(keys) / (now - self._time))
-        record("time/tokens_per_second", n_tokens / (now - self._time))
+        tokens = statistics["lm/prompt_tokens_mean"] + statistics.get("lm/answer_tokens_mean", 0)  # of an env step
+        record("time/env_steps_per_second", len(rows) / (now - self._time))
+        record("time/tokens_per_second", len(rows) * tokens / (now - self._time))
         self._time = now
         if self.every and self._rollouts % self.every == 0:
-            self._show_turns(keys, probabilities, actions)
+            self._show_turns(rows)
         self._rollouts += 1
 
-    def _record_choices(self, scores: th.Tensor, keys: list[bytes], actions: NDArray[np.int64]) -> NDArray[Any]:
-        """Log how phrases were chosen; return their probabilities, ``(N, K)``."""
-        probabilities = scores.softmax(dim=-1)
-        n_legal = (scores != ILLEGAL).sum(dim=-1).numpy()  # (N,)
-        numbers: dict[bytes, int] = {}
-        groups = th.tensor([numbers.setdefault(legal_part(key), len(numbers)) for key in keys])
-        record = self.logger.record
-        record("lm/entropy", float(entropies(probabilities.double()).mean()))
-        record("lm/largest_probability", float(probabilities.max(dim=-1).values.mean()))
-        record("lm/mutual_information", mutual_information(probabilities, groups))
-        record("lm/legal_actions", float(n_legal.mean()))
-        record("lm/illegal_rate", float((actions >= n_legal).mean()))
-        return probabilities.numpy()
-
-    def _record_answers(self, totals: Totals) -> int:
-        """Log how answers were written; return how many tokens that were."""
-        record = self.logger.record
-        record("lm/entropy", totals.entropy / max(1, totals.tokens))
-        record("lm/answer_tokens_mean", totals.tokens / max(1, totals.answers))
-        record("lm/unfinished_rate", totals.unfinished / max(1, totals.answers))
-        if self._clipped:
-            record("lm/clipped_rate", float(np.mean(self._clipped)))
-        return totals.tokens
-
-    def _show_turns(self, keys: list[bytes], probabilities: NDArray[Any], actions: NDArray[Any]) -> None:
+    def _show_turns(self, rows: th.Tensor) -> None:
         """Write, log and print a table of random turns."""
-        n_envs = self.training_env.num_envs
-        rewards, values = np.concatenate(self._rewards), learner_of(self).rollout_buffer.values.reshape(-1)
-        chosen = np.sort(self._random.choice(len(keys), min(self.n_turns, len(keys)), replace=False)).tolist()
+        n_envs, buffer = self.training_env.num_envs, learner_of(self).rollout_buffer
+        rewards, values = np.concatenate(self._rewards), buffer.values.reshape(-1)
+        chosen = np.sort(self._random.choice(len(rows), min(self.n_turns, len(rows)), replace=False)).tolist()
+        probabilities = policy_of(self).actor.probabilities(rows[chosen]).tolist()
         turns = [
             Turn.of(
-                keys[n],
-                probabilities[n].tolist(),
-                int(actions[n]),
+                row_bytes(rows[n].numpy()),
+                shares,
+                int(buffer.actions.reshape(len(rows), -1)[n, 0]),
                 env_step=self._first_step + (n // n_envs + 1) * n_envs,
                 env=n % n_envs,
                 reward=float(rewards[n]),
                 value=float(values[n]),
-                answer=self._answers[n] if len(probabilities[n]) == 0 else None,
+                answer=None if shares else self._answers[n],
             )
-            for n in chosen
+            for n, shares in zip(chosen, probabilities, strict=True)
         ]
         table = markdown(turns)
         self.logger.record("lm/turns", table, exclude=("csv", "json", "stdout", "log"))
@@ -246,8 +212,7 @@ class GradientNorms:
     """
 
     def __init__(self, policy: LMActorCriticPolicy) -> None:
-        self._policy = policy
-        self._now: dict[str, dict[int, th.Tensor]] = {"policy": {}, "value": {}}
+        self._now: dict[str, dict[th.Tensor, th.Tensor]] = {"policy": {}, "value": {}}
         self._steps: dict[str, list[th.Tensor]] = {"policy": [], "value": []}
         modules = {"policy": policy.backbone.lm, "value": policy.backbone.value_head}
         self._handles: list[Any] = [
@@ -260,13 +225,15 @@ class GradientNorms:
 
     def _note(self, name: str, weight: th.Tensor) -> None:
         assert weight.grad is not None
-        self._now[name][id(weight)] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
+        self._now[name][weight] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
 
     def _close(self, *_: Any) -> None:
         """Join the norms of one optimizer step; nothing leaves the device."""
         for name, norms in self._now.items():
-            if norms and not (name == "policy" and self._policy.critic_only):
-                self._steps[name].append(th.stack(list(norms.values())).norm())
+            # Where the optimizer leaves the LM alone, the policy has taken its gradients away by now.
+            taken = [norm for weight, norm in norms.items() if weight.grad is not None]
+            if taken:
+                self._steps[name].append(th.stack(taken).norm())
             norms.clear()
 
     def means(self) -> dict[str, float]:
@@ -279,11 +246,3 @@ class GradientNorms:
         """Take the hooks away."""
         for handle in self._handles:
             handle.remove()
-
-
-@th.no_grad()
-def _scores(policy: LMActorCriticPolicy, rows: NDArray[np.uint8]) -> th.Tensor:
-    """Scores of a rollout's rows, ``(N, K)`` on the CPU, from the engine's memory: they were scored to act."""
-    assert isinstance(policy.engine, ScoringEngine)
-    parts = [policy.engine(th.from_numpy(rows[start : start + ROWS]))[0] for start in range(0, len(rows), ROWS)]
-    return th.cat(parts).float().cpu()

@@ -178,3 +178,20 @@ def test_another_observation_gets_generic_words() -> None:
     env = minigrid.wrappers.FullyObsWrapper(gym.make("MiniGrid-Empty-5x5-v0"))
     with pytest.warns(UserWarning, match="generic words are used"):
         assert task_for(env) is None
+
+
+class Loud(gym.Wrapper):
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        print("my own words")
+        return super().reset(**kwargs)
+
+
+def test_levels_that_are_drawn_again_are_not_printed(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "lmpolicy.envs.babyai")
+    env = TextObservationWrapper(Loud(gym.make("BabyAI-GoToLocal-v0")))
+    for seed in range(60):
+        env.reset(seed=seed)
+    assert any(record.message.startswith("Sampling rejected: ") for record in caplog.records)
+    assert capsys.readouterr().out == "my own words\n" * 60

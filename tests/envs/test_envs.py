@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from helpers.env_tools import IDS, env_actions, make
 
 import lmpolicy.envs
-from lmpolicy.envs import FAMILIES, TASKS, task_for
+from lmpolicy.envs import FAMILIES, TASKS, TEXT_WORLD, package_of, require_package, task_for
 from lmpolicy.envs._words import cells, offset, side
 
 pytestmark = [
@@ -26,7 +27,7 @@ pytestmark = [
 
 def test_tasks_and_exports() -> None:
     assert {env_id.rsplit("-v", 1)[0] for env_id in IDS} == set(TASKS)
-    assert set(lmpolicy.envs.__all__) == {"TASKS", "TEXT_WORLD", "is_world", "require_package", "task_for"} | {
+    assert set(lmpolicy.envs.__all__) == {"TASKS", "TEXT_WORLD", "package_of", "require_package", "task_for"} | {
         task.__name__ for task in (*TASKS.values(), *FAMILIES.values())
     }
     assert all(hasattr(lmpolicy.envs, name) for name in lmpolicy.envs.__all__)
@@ -60,6 +61,26 @@ def test_no_task_where_wrappers_change_the_spaces() -> None:
     with pytest.warns(UserWarning, match="actions of Box"):
         assert task_for(scaled) is None
     assert task_for(gym.wrappers.RecordEpisodeStatistics(gym.make("FrozenLake-v1"))) is not None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package"),
+    [
+        ("CartPole-v1", None),
+        ("BabyAI-GoToObj-v0", "minigrid"),
+        ("MiniGrid-Empty-8x8-v0", "minigrid"),
+        ("mine/MiniGrid-Empty-8x8-v0", None),
+        (TEXT_WORLD, "textworld"),
+    ],
+)
+def test_package_of_an_env(env_id: str, package: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert package_of(env_id) == package
+    if package is None:
+        require_package(env_id)
+        return
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf'{env_id} needs: pip install "lmpolicy\[{package}\]"'):
+        require_package(env_id)
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -12,8 +12,8 @@ from helpers.lm_tools import encode, gradients, largest_difference, make_policy,
 from transformers import AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, Prompt
-from lmpolicy.lm.generation import GenerationEngine
-from lmpolicy.text.prompt import closing
+from lmpolicy.lm.actors import TextActor
+from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 
 LENGTH = 7
@@ -28,15 +28,15 @@ def writing_policy(
     return make_policy(model, action_space=space, **settings)
 
 
-def engine_of(policy: LMActorCriticPolicy) -> GenerationEngine:
-    assert isinstance(policy.engine, GenerationEngine)
-    return policy.engine
+def writer_of(policy: LMActorCriticPolicy) -> TextActor:
+    assert isinstance(policy.actor, TextActor)
+    return policy.actor
 
 
 def some_answers(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], seed: int = 0) -> np.ndarray:
     """Rows of random tokens and phrases, short and long, one that the model ended and the same answer twice."""
-    space, rng, rows = engine_of(policy).space, np.random.default_rng(seed), []
-    ends = engine_of(policy).units.ends
+    space, rng, rows = writer_of(policy).space, np.random.default_rng(seed), []
+    ends = writer_of(policy).queries.ends
     for number, prompt in enumerate(prompts):
         ids = rng.integers(0, space.n_ids, size=1 + number % space.max_new_tokens).tolist()
         if number == 1 and ends:
@@ -49,7 +49,7 @@ def some_answers(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], seed: i
 
 def naive_tokens(policy: LMActorCriticPolicy, context: list[int], ids: Sequence[int]) -> tuple[th.Tensor, th.Tensor]:
     """Log-probability and entropy of each token, from one plain forward over one sequence."""
-    space, temperature = engine_of(policy).space, engine_of(policy).temperature
+    space, temperature = writer_of(policy).space, writer_of(policy).scorer.temperature
     logits = policy.backbone.lm(input_ids=th.tensor([context + list(ids)]), use_cache=False).logits[0]
     log_probs = (logits[:, : space.n_ids].float() / temperature).log_softmax(-1)[len(context) - 1 : -1]
     chosen = log_probs.gather(1, th.tensor(ids)[:, None])[:, 0]
@@ -58,26 +58,26 @@ def naive_tokens(policy: LMActorCriticPolicy, context: list[int], ids: Sequence[
 
 def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -> tuple[th.Tensor, th.Tensor]:
     """Log-probability and entropy of an answer as PPO takes them, token by token."""
-    engine, backbone = engine_of(policy), policy.backbone
-    ids, number = engine.space.split(row)
+    actor, backbone = writer_of(policy), policy.backbone
+    ids, number = actor.space.split(row)
     (context,) = backbone.renderer.prompt_ids([prompt])
     log_probs, entropies = naive_tokens(policy, context, ids)
     if number is not None:
-        kept = ids[:-1] if ids[-1] in engine.units.ends else ids
-        text = closing(backbone.tokenizer.decode(kept, skip_special_tokens=True))
-        temperature, engine.temperature = engine.temperature, 1.0
+        kept = ids[:-1] if ids[-1] in actor.queries.ends else ids
+        text = cue_after(backbone.tokenizer.decode(kept, skip_special_tokens=True))
+        temperature, actor.scorer.temperature = actor.scorer.temperature, 1.0
         lead = backbone.renderer.text_ids(text) if text else []
         scores = []
         for action in prompt.actions:
             phrase = backbone.renderer.text_ids(" " + action)
             score = naive_tokens(policy, context + kept + lead, phrase)[0].sum()
-            length = {"sum": 1, "token": len(phrase), "word": len(action.split())}[engine.units.score_normalization]
+            length = {"sum": 1, "token": len(phrase), "word": len(action.split())}[actor.queries.score_normalization]
             scores.append(score / length / temperature)
-        engine.temperature = temperature
+        actor.scorer.temperature = temperature
         choice = th.stack(scores).log_softmax(-1)
         log_probs = th.cat([log_probs, choice[number : number + 1]])
         entropies = th.cat([entropies, -(choice.exp() * choice).sum()[None]])
-    reduce = th.mean if engine.ratio_level == "mean" else th.sum
+    reduce = th.mean if actor.ratio_level == "mean" else th.sum
     return reduce(log_probs), reduce(entropies)
 
 
@@ -107,13 +107,13 @@ def assert_answers_as_naive(policy: LMActorCriticPolicy, prompts: Sequence[Promp
 @th.no_grad()
 def naive_greedy(policy: LMActorCriticPolicy, prompt: Prompt) -> list[int]:
     """The most likely answer, each token from a forward over everything before it."""
-    engine = engine_of(policy)
+    actor = writer_of(policy)
     (context,) = policy.backbone.renderer.prompt_ids([prompt])
     answer: list[int] = []
-    while len(answer) < engine.space.max_new_tokens:
+    while len(answer) < actor.space.max_new_tokens:
         logits = policy.backbone.lm(input_ids=th.tensor([context + answer]), use_cache=False).logits[0, -1]
-        answer.append(int(logits[: engine.space.n_ids].argmax()))
+        answer.append(int(logits[: actor.space.n_ids].argmax()))
         text = policy.backbone.tokenizer.decode(answer)
-        if answer[-1] in engine.units.ends or any(stop in text for stop in engine.stop):
+        if answer[-1] in actor.queries.ends or any(stop in text for stop in actor.stop):
             break
     return answer

@@ -20,7 +20,10 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
-from lmpolicy.lm.scoring import ILLEGAL
+from lmpolicy.lm.actors import PhraseActor
+from lmpolicy.lm.queries import Query
+from lmpolicy.lm.scorer import ILLEGAL
+from lmpolicy.text.spaces import row_keys
 
 CHATML = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -125,6 +128,12 @@ def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:
     return th.from_numpy(np.stack([space.encode(prompt.to_json()) for prompt in prompts]))
 
 
+def scores_of(policy: LMActorCriticPolicy, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """Scores of phrases ``(B, K)`` and values ``(B,)`` of a policy that chooses."""
+    assert isinstance(policy.actor, PhraseActor)
+    return policy.actor.scores(row_keys(rows.numpy()))
+
+
 def naive_scores(policy: LMActorCriticPolicy, prompt: Prompt, normalization: str, temperature: float) -> th.Tensor:
     """Scores of a prompt's phrases, one plain forward per phrase: no mask, no cache, no padding; ``(K,)``."""
     lm, renderer = policy.backbone.lm, policy.backbone.renderer
@@ -176,10 +185,10 @@ def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
 
-def engine_batch(
+def scored_batch(
     policy: LMActorCriticPolicy, prompts: list[Prompt], max_bytes: int = ROW_BYTES
 ) -> tuple[th.Tensor, th.Tensor]:
-    scores, values = policy.engine(encode(prompts, max_bytes))
+    scores, values = scores_of(policy, encode(prompts, max_bytes))
     return scores.log_softmax(-1).masked_fill(scores == ILLEGAL, -th.inf), values
 
 
@@ -191,7 +200,7 @@ def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
 
 
 def assert_same(policy: LMActorCriticPolicy, prompts: list[Prompt], **options: Any) -> None:
-    log_probs, values = engine_batch(policy, prompts)
+    log_probs, values = scored_batch(policy, prompts)
     expected, expected_values = naive_batch(policy, prompts, **options)
     assert th.equal(log_probs.isinf(), expected.isinf())
     finite = ~expected.isinf()
@@ -213,11 +222,11 @@ def chat(*turns: str, system: str = "Choose the best action.", actions: Sequence
 def count_rows(policy: LMActorCriticPolicy) -> list[int]:
     """How many prompts each call of the model's forward over rows scored."""
     rows: list[int] = []
-    original = policy.engine._score
+    original = policy.actor.scorer._score
 
-    def score(keys: list[bytes]) -> Any:
-        rows.append(len(keys))
-        return original(keys)
+    def score(queries: Sequence[Query]) -> Any:
+        rows.append(len(queries))
+        return original(queries)
 
-    policy.engine._score = score  # type: ignore[method-assign]
+    policy.actor.scorer._score = score  # type: ignore[method-assign]
     return rows

@@ -8,8 +8,18 @@ from typing import Any
 import pytest
 import torch as th
 import transformers as hf
-from helpers.answer_tools import assert_answers_as_naive, engine_of, naive_greedy, some_answers, writing_policy
-from helpers.lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt, save_tokenizer
+from helpers.answer_tools import assert_answers_as_naive, naive_greedy, some_answers, writer_of, writing_policy
+from helpers.lm_tools import (
+    SYSTEM,
+    assert_same,
+    encode,
+    make_policy,
+    naive_batch,
+    prompt,
+    save_tokenizer,
+    scored_batch,
+    scores_of,
+)
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy.lm.forward import PackedForward, PlainForward
@@ -92,7 +102,7 @@ def test_equals_naive(folders: dict[str, Path], name: str, attention: str) -> No
     policy = make_policy(folders[name], attention=attention, value_gradient=True)
     assert_same(policy, PROMPTS)
     expected = PlainForward if name in PLAIN else PackedForward
-    assert type(policy.engine._forward) is expected
+    assert type(policy.actor.scorer.forward) is expected
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES)
@@ -100,20 +110,20 @@ def test_every_layout_equals_naive(folders: dict[str, Path], name: str, attentio
     # The batches above go into one sequence; this is how larger ones run, and what a rollout remembers.
     policy = make_policy(folders[name], attention=attention, value_gradient=True)
     expected, expected_values = naive_batch(policy, PROMPTS)
-    policy.engine(encode(PROMPTS))
+    scores_of(policy, encode(PROMPTS))
     if name not in PLAIN:
-        assert isinstance(policy.engine._forward, PackedForward)
+        assert isinstance(policy.actor.scorer.forward, PackedForward)
         with th.no_grad():
             for fold_tokens in (10_000, 0, 10_000):
-                policy.engine._forward.fold_tokens = fold_tokens
+                policy.actor.scorer.forward.fold_tokens = fold_tokens
                 for _ in range(2):  # the second time, the shared prefix is remembered
-                    log_probs, values = engine_batch(policy, PROMPTS)
+                    log_probs, values = scored_batch(policy, PROMPTS)
                     th.testing.assert_close(log_probs, expected, rtol=1e-6, atol=1e-5)
                     th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
-                    policy.engine._memory.clear()
-                assert policy.engine._forward._prefixes
-            policy.engine.forget()
-        policy.engine._forward.fold_tokens = 0
+                    policy.actor._memory.clear()
+                assert policy.actor.scorer.forward._prefixes
+            policy.actor.forget()
+        policy.actor.scorer.forward.fold_tokens = 0
     assert_same(policy, PROMPTS)
 
 
@@ -132,5 +142,5 @@ def test_answers_equal_naive(folders: dict[str, Path], name: str, attention: str
         policy = writing_policy(folders[name], n_phrases, attention=attention, value_gradient=True)
         assert_answers_as_naive(policy, PROMPTS, some_answers(policy, PROMPTS))
     wanted = [naive_greedy(policy, one) for one in PROMPTS]
-    rows, _ = engine_of(policy).sample(encode(PROMPTS), greedy=True)
-    assert [engine_of(policy).space.split(row)[0] for row in rows.numpy()] == wanted
+    rows = writer_of(policy).choose(encode(PROMPTS), True)
+    assert [writer_of(policy).space.split(row)[0] for row in rows.numpy()] == wanted

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import MODELS, encode, make_policy, prompt
+from helpers.lm_tools import MODELS, encode, make_policy, prompt, scores_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -50,15 +50,15 @@ def test_auto_casts_a_frozen_base_where_the_device_is_fast(llama: str, monkeypat
     rows = encode([prompt("row 1")])
     assert {weight.dtype for weight in policy.parameters()} == {th.float32}  # the device is not known yet
     monkeypatch.setattr(backbone, "auto_dtype", lambda *_: th.bfloat16)
-    scores, _ = policy.engine(rows)
+    scores, _ = scores_of(policy, rows)
     weights = [(weight.requires_grad, weight.dtype) for weight in policy.parameters()]
     assert set(weights) == {(True, th.float32), (False, th.bfloat16)}
     assert {buffer.dtype for name, buffer in policy.named_buffers() if "inv_freq" in name} == {th.float32}
-    rough = make_policy(llama, dtype="bfloat16").engine(rows)[0]
+    rough = scores_of(make_policy(llama, dtype="bfloat16"), rows)[0]
     th.testing.assert_close(scores[:, :2], rough[:, :2], rtol=0, atol=0.1)
     for settings in ({"lora": None}, {"dtype": "float32"}):
         policy = make_policy(llama, **settings)
-        policy.engine(rows)
+        scores_of(policy, rows)
         assert {weight.dtype for weight in policy.parameters()} == {th.float32}
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from helpers.lm_tools import SYSTEM, assert_same, encode, engine_batch, make_policy, naive_batch, prompt
+from helpers.lm_tools import SYSTEM, assert_same, encode, make_policy, naive_batch, prompt, scored_batch, scores_of
 from helpers.policy_tools import cart_pole, ppo
 
 from lmpolicy import LMActorCriticPolicy, Prompt
-from lmpolicy.lm import scoring
+from lmpolicy.lm import scorer
 from lmpolicy.lm.forward import PackedForward
 
 PROMPTS = [prompt(f"row {row}, column 3", ("left", "right", "go north", "go south"), SYSTEM) for row in range(6)]
@@ -38,14 +38,14 @@ def counted(policy: LMActorCriticPolicy) -> Iterator[list[tuple[int, ...]]]:
 def packed_policy(folder: Path | str, **settings: Any) -> LMActorCriticPolicy:
     """A policy that has chosen its forward pass already."""
     policy = make_policy(folder, **settings)
-    policy.engine(encode(PROMPTS[:1]))
-    assert isinstance(policy.engine._forward, PackedForward)
-    policy.engine.forget()
+    scores_of(policy, encode(PROMPTS[:1]))
+    assert isinstance(policy.actor.scorer.forward, PackedForward)
+    policy.actor.forget()
     return policy
 
 
 def assert_exact(policy: LMActorCriticPolicy, prompts: list[Prompt]) -> None:
-    log_probs, values = engine_batch(policy, prompts)
+    log_probs, values = scored_batch(policy, prompts)
     expected, expected_values = naive_batch(policy, prompts)
     th.testing.assert_close(log_probs, expected, rtol=1e-6, atol=1e-5)
     th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
@@ -65,7 +65,7 @@ def common(policy: LMActorCriticPolicy, prompts: list[Prompt]) -> int:
 def test_shared_prefix_runs_once_per_rollout(llama: str) -> None:
     policy = packed_policy(llama)
     with counted(policy) as shapes:
-        rollout = [engine_batch(policy, PROMPTS[start : start + 2]) for start in (0, 2, 4)]
+        rollout = [scored_batch(policy, PROMPTS[start : start + 2]) for start in (0, 2, 4)]
     shared = common(policy, PROMPTS)
     ((first_rows, first), *later) = shapes
     assert first_rows == 1  # both prompts in one sequence behind their prefix
@@ -81,7 +81,7 @@ def test_a_single_env_shares_its_prefix_with_what_came_before(llama: str) -> Non
     policy = packed_policy(llama)
     with counted(policy) as shapes:
         for one in PROMPTS[:3]:
-            engine_batch(policy, [one])
+            scored_batch(policy, [one])
     (_, first), *later = shapes
     assert all(width <= first - common(policy, PROMPTS[:3]) for _, width in later)
     for one in PROMPTS[3:]:
@@ -92,7 +92,7 @@ def test_a_single_env_shares_its_prefix_with_what_came_before(llama: str) -> Non
 @pytest.mark.parametrize("fold_tokens", [0, 10_000])
 def test_remembered_prefix_is_cropped_or_run_anew(llama: str, fold_tokens: int) -> None:
     policy = packed_policy(llama)
-    forward = policy.engine._forward
+    forward = policy.actor.scorer.forward
     assert isinstance(forward, PackedForward)
     forward.fold_tokens = fold_tokens
     others = [prompt(f"row 1, column 3, and the car stands at {n}", ("stay", "go"), SYSTEM) for n in range(4)]
@@ -100,7 +100,7 @@ def test_remembered_prefix_is_cropped_or_run_anew(llama: str, fold_tokens: int) 
     lengths = []
     for batch in (PROMPTS[:2], others, PROMPTS[2:4], strangers, others[:1], PROMPTS[4:]):
         assert_exact(policy, batch)
-        policy.engine._memory.clear()
+        policy.actor._memory.clear()
         prefix = forward._prefixes[0]
         lengths.append(len(prefix.tokens))
     assert lengths[1] > lengths[0]  # four prompts that share much more than what was remembered
@@ -110,7 +110,7 @@ def test_remembered_prefix_is_cropped_or_run_anew(llama: str, fold_tokens: int) 
 def test_update_runs_its_own_prefix(llama: str) -> None:
     policy = packed_policy(llama)
     with th.no_grad():
-        engine_batch(policy, PROMPTS[:2])
+        scored_batch(policy, PROMPTS[:2])
     assert_same(policy, PROMPTS)  # gradients through the prefix
 
 
@@ -138,7 +138,7 @@ def test_gradient_checkpointing(
     policy = packed_policy(tiny_models[name], micro_batch_size=micro_batch_size)
     lm: Any = policy.backbone.lm
     lm.get_base_model().activation_checkpointing_enable()
-    policy.engine._forward.fold_tokens = fold_tokens  # type: ignore[union-attr]
+    policy.actor.scorer.forward.fold_tokens = fold_tokens  # type: ignore[union-attr]
     policy.train()
     with counted(policy) as shapes:
         assert_same(policy, PROMPTS)
@@ -175,9 +175,9 @@ def test_rollout_and_update_agree_in_half_precision(llama: str, dtype: str) -> N
 @pytest.mark.parametrize("dtype", [th.bfloat16, th.float16])
 def test_autocast(llama: str, dtype: th.dtype) -> None:
     model = ppo(llama, cart_pole(), learning_rate=0.0, n_steps=64, batch_size=32)
-    exact = make_policy(llama).engine(encode(PROMPTS))[0]
+    exact = scores_of(make_policy(llama), encode(PROMPTS))[0]
     with th.autocast("cpu", dtype=dtype):
-        scores, values = make_policy(llama).engine(encode(PROMPTS))
+        scores, values = scores_of(make_policy(llama), encode(PROMPTS))
         model.learn(64)
     assert scores.dtype == values.dtype == th.float32
     assert not th.equal(scores, exact)
@@ -186,10 +186,10 @@ def test_autocast(llama: str, dtype: th.dtype) -> None:
 
 
 def test_normalizers_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "WIDENED", 64)
+    monkeypatch.setattr(scorer, "WIDENED", 64)
     logits = (5 * th.randn(7, 32)).bfloat16().requires_grad_()
     weights = th.randn(7)
-    found = scoring._log_normalizers(logits)
+    found = scorer._log_normalizers(logits)
     expected = logits.float().logsumexp(-1)
     assert th.equal(found, expected)
     (gradient,) = th.autograd.grad((weights * found).sum(), logits)
@@ -213,7 +213,7 @@ def test_compiled_backbone(llama: str) -> None:
 
 def test_micro_batches_hold_prompts_of_like_length(llama: str) -> None:
     policy = packed_policy(llama, micro_batch_size=2)
-    policy.engine._forward.fold_tokens = 0  # type: ignore[union-attr]
+    policy.actor.scorer.forward.fold_tokens = 0  # type: ignore[union-attr]
     long, short = "the cart is at 0.123 and moves at -0.456", "row 1"
     prompts = [prompt(f"{n} {text}", system=SYSTEM) for n, text in enumerate((long, short, long, short))]
     with counted(policy) as shapes:

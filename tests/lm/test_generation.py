@@ -10,14 +10,16 @@ import pytest
 import torch as th
 from helpers.answer_tools import (
     assert_answers_as_naive,
-    engine_of,
     naive_answer,
     naive_greedy,
     naive_tokens,
     some_answers,
+    writer_of,
     writing_policy,
 )
 from helpers.lm_tools import MODELS, SHARED, UNSHARED, encode
+
+from lmpolicy.text.spaces import row_keys
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1], "same prompts": SHARED[:1] * 9}
 
@@ -53,7 +55,7 @@ def test_equals_naive_with_other_settings(llama: str, settings: dict[str, Any]) 
 def test_answers_that_begin_alike_share_more_than_their_prompt(llama: str) -> None:
     # The prefix that all sequences share then reaches into the answers, of which the value knows nothing.
     policy = writing_policy(llama)
-    space = engine_of(policy).space
+    space = writer_of(policy).space
     rows = np.stack([space.row([5, 6, 7, 8, last]) for last in (9, 10, 11)])
     assert_answers_as_naive(policy, SHARED[:1] * 3, rows)
 
@@ -62,7 +64,7 @@ def test_vocabulary_in_chunks(llama: str) -> None:
     policy = writing_policy(llama)
     rows = some_answers(policy, SHARED)
     policy.evaluate_actions(encode(SHARED), th.from_numpy(rows))
-    head = engine_of(policy)._head
+    head = writer_of(policy).scorer._head
     assert head is not None
     head.rows = 3
     assert_answers_as_naive(policy, SHARED, rows)
@@ -93,9 +95,9 @@ def test_greedy_answers_are_the_naive_ones(tiny_models: dict[str, Path], name: s
     prompts = [*SHARED, *UNSHARED]
     wanted = [naive_greedy(policy, prompt) for prompt in prompts]
     for batch in (range(len(prompts)), [0], [3, 0, 3]):
-        rows, _ = engine_of(policy).sample(encode([prompts[number] for number in batch]), greedy=True)
+        rows = writer_of(policy).choose(encode([prompts[number] for number in batch]), True)
         for row, number in zip(rows.numpy(), batch, strict=True):
-            assert engine_of(policy).space.split(row)[0] == wanted[number]
+            assert writer_of(policy).space.split(row)[0] == wanted[number]
 
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
@@ -103,17 +105,17 @@ def test_samples_are_from_the_distribution_that_is_scored(llama: str, temperatur
     """Frequencies of first and second tokens, against exact probabilities: no top-k or top-p, the right temperature."""
     policy = writing_policy(llama, max_new_tokens=2, temperature=temperature)
     th.manual_seed(0)
-    n, engine = 20_000, engine_of(policy)
-    rows = engine.sample(encode(SHARED[:1] * n))[0].numpy()
+    n, actor = 20_000, writer_of(policy)
+    rows = actor.choose(encode(SHARED[:1] * n), False).numpy()
     (context,) = policy.backbone.renderer.prompt_ids(SHARED[:1])
-    every = th.arange(engine.space.n_ids)
+    every = th.arange(actor.space.n_ids)
     with th.no_grad():
         logits = policy.backbone.lm(input_ids=th.tensor([context])).logits[0, -1, every]
     share = (logits / temperature).softmax(-1).numpy()
     found = np.bincount(rows[:, 0], minlength=len(share)) / n
     assert (np.abs(found - share) <= 5 * np.sqrt(share * (1 - share) / n) + 1e-4).all()
     assert (found > 0).sum() > 60  # far more than a top-k of 50 would leave
-    first = int(rows[:, 0][~np.isin(rows[:, 0], engine.units.ends)][0])
+    first = int(rows[:, 0][~np.isin(rows[:, 0], actor.queries.ends)][0])
     behind = rows[rows[:, 0] == first, 1]
     with th.no_grad():
         likely = naive_tokens(policy, context, [first, int(np.bincount(behind).argmax())])[0][1].exp()
@@ -123,37 +125,37 @@ def test_samples_are_from_the_distribution_that_is_scored(llama: str, temperatur
 def test_ids_without_a_word_are_never_written(llama: str) -> None:
     """The model has more rows in its vocabulary than its tokenizer has ids."""
     policy = writing_policy(llama)
-    assert engine_of(policy).space.n_ids < policy.backbone.lm.config.vocab_size
+    assert writer_of(policy).space.n_ids < policy.backbone.lm.config.vocab_size
     with th.no_grad():
-        policy.backbone.lm.get_output_embeddings().weight[engine_of(policy).space.n_ids :] = 100.0
-    rows, _ = engine_of(policy).sample(encode(SHARED * 20))
+        policy.backbone.lm.get_output_embeddings().weight[writer_of(policy).space.n_ids :] = 100.0
+    rows = writer_of(policy).choose(encode(SHARED * 20), False)
     assert policy.action_space.contains(rows[0].numpy())
-    assert int(rows.max()) < engine_of(policy).space.n_ids
+    assert int(rows.max()) < writer_of(policy).space.n_ids
 
 
 @pytest.mark.parametrize("stop", [["!"], ["ab", "e"], ["\n"]])
 def test_a_stop_text_ends_an_answer_and_is_its_end(llama: str, stop: list[str]) -> None:
     policy = writing_policy(llama, max_new_tokens=40, stop=stop, temperature=3.0)
-    engine = engine_of(policy)
-    rows, _ = engine.sample(encode(SHARED * 20))
+    actor = writer_of(policy)
+    rows = actor.choose(encode(SHARED * 20), False)
     stopped = 0
     for row in rows.numpy():
-        ids, _ = engine.space.split(row)
+        ids, _ = actor.space.split(row)
         before = policy.backbone.tokenizer.decode(ids[:-1])
         text = policy.backbone.tokenizer.decode(ids)
         assert not any(one in before for one in stop)
-        assert len(ids) == 40 or ids[-1] in engine.units.ends or any(one in text for one in stop)
+        assert len(ids) == 40 or ids[-1] in actor.queries.ends or any(one in text for one in stop)
         stopped += any(one in text for one in stop)
     assert stopped > 0
 
 
 def test_the_end_of_a_turn_ends_an_answer(llama: str) -> None:
     policy = writing_policy(llama, max_new_tokens=40, temperature=5.0)
-    engine = engine_of(policy)
-    (end,) = engine.units.ends
+    actor = writer_of(policy)
+    (end,) = actor.queries.ends
     lengths = set()
-    for row in engine.sample(encode(SHARED * 40))[0].numpy():
-        ids, _ = engine.space.split(row)
+    for row in actor.choose(encode(SHARED * 40), False).numpy():
+        ids, _ = actor.space.split(row)
         assert end not in ids[:-1]
         lengths.add(len(ids))
     assert len(lengths) > 3
@@ -161,15 +163,14 @@ def test_the_end_of_a_turn_ends_an_answer(llama: str) -> None:
 
 def test_finished_rows_are_run_no_more(llama: str) -> None:
     policy = writing_policy(llama, max_new_tokens=30, temperature=5.0)
-    engine = engine_of(policy)
-    engine.sample(encode(SHARED))
-    sampler = engine._sampler
-    assert sampler is not None
+    actor = writer_of(policy)
+    actor.choose(encode(SHARED), False)
+    sampler = actor._sampler
     sizes: list[int] = []
     handle = policy.backbone.lm.register_forward_pre_hook(
         lambda _, __, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    prompts = engine.units.prompts([row.tobytes().rstrip(b"\xff") for row in encode(SHARED * 20).numpy()])
+    prompts = [query.context for query in actor.queries.prompts(row_keys(encode(SHARED * 20).numpy()))]
     answers = sampler(prompts, 30)
     handle.remove()
     steps = [size for size in sizes if size <= len(prompts)][-max(map(len, answers)) + 1 :]
@@ -185,7 +186,7 @@ def test_weights_that_change_between_two_calls(llama: str) -> None:
             for name, parameter in policy.named_parameters():
                 if "lora_B" in name:
                     parameter.normal_(std=std)
-            engine_of(policy).sample(encode(SHARED))
+            writer_of(policy).choose(encode(SHARED), False)
             _, log_prob, _ = policy.evaluate_actions(encode(SHARED), th.from_numpy(rows))
             wanted = [naive_answer(policy, prompt, row)[0] for prompt, row in zip(SHARED, rows, strict=True)]
         th.testing.assert_close(log_prob, th.stack(wanted), rtol=1e-5, atol=1e-5)
@@ -199,7 +200,7 @@ def test_a_prompt_too_long_for_its_answer(llama: str) -> None:
 
 def test_closing_with_a_phrase_needs_phrases(llama: str) -> None:
     policy = writing_policy(llama, n_phrases=1)
-    with pytest.raises(ValueError, match="4 phrases for a space of up to 1"):
+    with pytest.raises(ValueError, match="4 phrases for an action space of 1"):
         policy(encode(SHARED[:1]))
 
 

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 import torch as th
-from helpers.lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, prompt
+from helpers.lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, prompt, scores_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lmpolicy.lm import grouping
-from lmpolicy.lm.forward import REMEMBERED, PackedForward
+from lmpolicy.lm.forward import MAX_PREFIXES, PackedForward
 from lmpolicy.lm.grouping import common_prefix, group_by_prefix
 from lmpolicy.text.spaces import row_bytes
 
@@ -62,8 +62,8 @@ def test_scores_values_and_gradients_do_not_depend_on_it(
     monkeypatch.setattr(grouping, "OVERHEAD", 1)
     policy = make_policy(llama, value_gradient=value_gradient)
     batch = [row for pair in itertools.zip_longest(SHARED, UNSHARED) for row in pair if row is not None]
-    readings = policy.engine._reader.read([row_bytes(row.numpy()) for row in encode(batch)])
-    assert len(group_by_prefix([reading.tokens for reading in readings])) > 1
+    queries = policy.actor.queries.prompts([row_bytes(row.numpy()) for row in encode(batch)])
+    assert len(group_by_prefix([query.context for query in queries])) > 1
     assert_same(policy, batch)
 
 
@@ -73,11 +73,11 @@ def test_a_prefix_of_each_env_is_remembered(llama: str, monkeypatch: pytest.Monk
     rules = [f"{word} " + 3 * "You play a game. Choose the best action. " for word in ("cart", "row", "hit")]
 
     def play(step: int) -> None:
-        policy.engine(encode(prompt(f"row {step}, column {n}", system=rule) for n in range(4) for rule in rules))
+        scores_of(policy, encode(prompt(f"row {step}, column {n}", system=rule) for n in range(4) for rule in rules))
 
     with th.no_grad():
         play(0)
-        forward = policy.engine._forward
+        forward = policy.actor.scorer.forward
         assert isinstance(forward, PackedForward)
         assert len(forward._prefixes) == 3
         monkeypatch.setattr(forward, "_run_prefix", lambda _: pytest.fail("a prefix was run again"))
@@ -88,13 +88,13 @@ def test_a_prefix_of_each_env_is_remembered(llama: str, monkeypatch: pytest.Monk
 def test_remembered_prefixes_are_bounded_and_follow_each_other(llama: str) -> None:
     policy = make_policy(llama)
     with th.no_grad():
-        policy.engine(encode(SHARED))
-        forward = policy.engine._forward
+        scores_of(policy, encode(SHARED))
+        forward = policy.actor.scorer.forward
         assert isinstance(forward, PackedForward)
         forward.forget()
-        for number in range(REMEMBERED + 5):
+        for number in range(MAX_PREFIXES + 5):
             forward._run_prefix(tokens(number + 1, 2, 3))
-        assert len(forward._prefixes) == REMEMBERED
-        latest = REMEMBERED + 5
+        assert len(forward._prefixes) == MAX_PREFIXES
+        latest = MAX_PREFIXES + 5
         forward._run_prefix(tokens(latest, 2, 3, 4))  # goes on where the one before ended
         assert [len(prefix.tokens) for prefix in forward._prefixes if prefix.tokens[0] == latest] == [4]

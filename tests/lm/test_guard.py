@@ -83,7 +83,7 @@ def test_training_goes_on_from_what_was_saved_of_the_learner(llama: str, tmp_pat
 def test_poisoned_weights(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, check: bool) -> None:
     monkeypatch.setattr(th.distributions.Distribution, "_validate_args", check)  # torch.compile switches it off
     model = ppo(llama, signs(varied))
-    model.policy(encode(PROMPTS[1:]))  # the engine has checked the model by now
+    model.policy(encode(PROMPTS[1:]))  # the actor has checked the model by now
     if when == "in training":
         model.learn(16)
     weight = next(weight for name, weight in model.policy.named_parameters() if "lora_A" in name)

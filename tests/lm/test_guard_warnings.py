@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch as th
 from helpers.guard_tools import signs, varied
@@ -20,6 +19,7 @@ from lmpolicy import (
     LMActorCriticPolicy,
     Prompt,
 )
+from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.guard import Guard
 
 
@@ -43,6 +43,15 @@ def test_equal_rewards_warn_once(llama: str) -> None:
     assert "Are all rewards equal" in message
 
 
+def test_few_decisions_without_differences_do_not_warn_yet(llama: str) -> None:
+    # Three updates in a row are enough only where they hold 256 decisions together: here each holds 16.
+    env = make_vec_env(lambda: signs(lambda _: 0.0), n_envs=8)
+    model = ppo(llama, env, n_steps=2, batch_size=16, n_epochs=1)
+    assert learn(model, 256) == []  # of the last of 16 updates, nothing is known yet
+    (message,) = learn(model, 16)
+    assert "all advantages were equal in each of the last 16 updates (256 decisions)" in message
+
+
 @pytest.mark.parametrize("reward", [varied, lambda step: float(step == 5)])
 def test_different_rewards_do_not_warn(llama: str, reward: Callable[[int], float]) -> None:
     env = make_vec_env(lambda: signs(reward), n_envs=8)
@@ -61,33 +70,40 @@ def test_no_actor_no_warning(llama: str, settings: dict[str, Any]) -> None:
     assert learn(model, 256 * 5, None if settings else CriticWarmup(5)) == []
 
 
-class Rows:
-    """Rows of two different prompts, and the probabilities that give an entropy and an information."""
-
-    keys = th.from_numpy(
-        np.stack([encode([Prompt((("user", text),), ("left", "right"))])[0].numpy() for text in ("a", "b")] * 128)
+def decision(sure: float, difference: float, prompts: tuple[str, ...] = ("a", "b"), count: int = 256) -> Decision:
+    """Decisions on these prompts in turn; half of them get left with one probability, half with another."""
+    keys = [Prompt((("user", text),), ("left", "right")).to_json().encode() for text in prompts]
+    first, second = min(1.0, sure + difference), max(0.0, sure - difference)
+    chances = th.distributions.Categorical(probs=th.tensor([[first, 1 - first], [second, 1 - second]]).repeat(128, 1))
+    nothing = th.zeros(count)
+    return Decision(
+        keys=(keys * 256)[:count],
+        actions=nothing.long(),
+        log_prob=nothing,
+        entropy=chances.entropy()[:count],
+        values=nothing[:, None],
+        outputs=nothing,
+        probabilities=chances.probs[:count],
     )
 
 
-def table(sure: float, difference: float) -> th.distributions.Categorical:
-    """Half of the prompts get left with one probability, half with another."""
-    first, second = min(1.0, sure + difference), max(0.0, sure - difference)
-    return th.distributions.Categorical(probs=th.tensor([[first, 1 - first], [second, 1 - second]]).repeat(128, 1))
+def judge(policy: LMActorCriticPolicy, made: Decision) -> None:
+    """Let the guard see decisions of a rollout, and the beginning of the update behind it."""
+    assert policy.guard is not None
+    policy.guard.acted(made)
+    policy.evaluate_actions(encode([Prompt((("user", "a"),), ("left", "right"))]), th.zeros(1))
 
 
 def judged(policy: LMActorCriticPolicy, rollouts: list[tuple[float, float]]) -> list[str]:
-    """The warnings after rollouts of 256 decisions, each with these arguments of :func:`table`."""
-    guard = policy.guard
-    assert guard is not None
+    """The warnings after rollouts of 256 decisions, each with these arguments of :func:`decision`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for rollout in rollouts:
-            guard.acted(Rows.keys, table(*rollout))
-            guard._begin_update(policy)
+            judge(policy, decision(*rollout))
     return guard_warnings(caught)
 
 
-OPEN, SURE, READS, DEAF = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
+OPEN, SURE, READS, UNHEEDING = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +117,13 @@ OPEN, SURE, READS, DEAF = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
         ([SURE] * 3, "the same action whatever it reads"),
         ([READS] * 30, None),  # a trained policy goes on
         (([SURE] * 2 + [OPEN]) * 5, None),
-        ([DEAF] * 10, None),  # untrained
-        ([DEAF] * 14, None),
-        ([DEAF] * 30, "ignores what it reads"),
-        (([DEAF] * 4 + [OPEN]) * 5, None),
+        ([UNHEEDING] * 10, None),  # untrained
+        ([UNHEEDING] * 14, None),
+        ([UNHEEDING] * 30, "ignores what it reads"),
+        (([UNHEEDING] * 4 + [OPEN]) * 5, None),
     ],
 )
-def test_what_counts_as_a_collapse_or_as_deaf(llama: str, rollouts: Any, expected: str | None) -> None:
+def test_what_counts_as_a_collapse_or_as_ignored_input(llama: str, rollouts: Any, expected: str | None) -> None:
     found = judged(make_policy(llama, 2), rollouts)
     assert len(found) == (expected is not None)
     for part in (expected or "", "ent_coef", "learning_rate", "Harmless if"):
@@ -119,9 +135,8 @@ def test_small_rollouts_are_judged_together(llama: str) -> None:
     guard = policy.guard
     assert guard is not None
     for _ in range(100):
-        guard.acted(Rows.keys[:5], th.distributions.Categorical(probs=table(*OPEN).probs[:5]))
-        guard._begin_update(policy)
-    assert guard._judged == 1
+        judge(policy, decision(*OPEN, count=5))
+    assert guard.judge.judgements == 1
     assert guard.env_steps == 500
 
 
@@ -129,9 +144,8 @@ def test_one_prompt_is_no_ignored_input(llama: str) -> None:
     policy = make_policy(llama, 2)
     assert policy.guard is not None
     for _ in range(30):
-        policy.guard.acted(Rows.keys[:1].expand(256, -1), table(*DEAF))
-        policy.guard._begin_update(policy)
-    assert policy.guard._warned == set()
+        judge(policy, decision(*UNHEEDING, prompts=("a",)))
+    assert policy.guard.judge.warned == set()
 
 
 def test_a_rollout_and_its_update_are_followed(llama: str) -> None:
@@ -139,7 +153,7 @@ def test_a_rollout_and_its_update_are_followed(llama: str) -> None:
     assert learn(model, 1024) == []
     guard = model.policy.guard
     assert isinstance(guard, Guard)
-    assert (guard.env_steps, guard.optimizer_steps, guard._judged) == (1024, 8, 2)
+    assert (guard.env_steps, guard.optimizer_steps, guard.judge.judgements) == (1024, 8, 2)
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1e-3, 1), (1.0, 0)])

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import SHARED, count_rows, encode, make_policy, prompt
+from helpers.lm_tools import SHARED, count_rows, encode, make_policy, prompt, scores_of
 
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.lm import reading, scoring
+from lmpolicy.lm import actors, queries
 
 
 def test_rollout_is_answered_from_memory(llama: str) -> None:
     policy = make_policy(llama)
     rows = count_rows(policy)
     with th.no_grad():
-        first = policy.engine(encode(SHARED[:2]))
-        again = policy.engine(encode([SHARED[1], SHARED[2], SHARED[0]]))
+        first = scores_of(policy, encode(SHARED[:2]))
+        again = scores_of(policy, encode([SHARED[1], SHARED[2], SHARED[0]]))
     assert rows == [2, 1]
     assert th.equal(first[0], again[0][[2, 0]])
     assert th.equal(first[1], again[1][[2, 0]])
@@ -26,9 +26,9 @@ def test_rollout_is_answered_from_memory(llama: str) -> None:
 def test_update_is_never_answered_from_memory(llama: str) -> None:
     policy = make_policy(llama)
     with th.no_grad():
-        policy.engine(encode(SHARED[:2]))
+        scores_of(policy, encode(SHARED[:2]))
     rows = count_rows(policy)
-    scores, values = policy.engine(encode(SHARED[:2]))
+    scores, values = scores_of(policy, encode(SHARED[:2]))
     assert rows == [2]
     assert scores.requires_grad
     assert values.requires_grad
@@ -62,11 +62,11 @@ def test_memory_is_forgotten_when_weights_change(llama: str, lora: Any, change: 
     policy = make_policy(llama, lora=lora)
     observations = encode(SHARED[:3])
     with th.no_grad():
-        before = policy.engine(observations)
+        before = scores_of(policy, observations)
     change(policy)
     with th.no_grad():
-        after = policy.engine(observations)
-    fresh = policy.engine(observations)  # with gradients, hence computed
+        after = scores_of(policy, observations)
+    fresh = scores_of(policy, observations)  # with gradients, hence computed
     assert (before[1] - after[1]).abs().max() > 1e-4
     th.testing.assert_close(after[0], fresh[0], rtol=1e-6, atol=1e-5)
     th.testing.assert_close(after[1], fresh[1], rtol=1e-6, atol=1e-5)
@@ -79,10 +79,10 @@ def test_memory_is_forgotten_after_a_step_of_any_optimizer(llama: str, optimizer
         pytest.skip("torch has no fused RMSprop")
     policy = make_policy(llama, optimizer_class=getattr(th.optim, optimizer), optimizer_kwargs=options)
     with th.no_grad():
-        before = policy.engine(encode(SHARED[:3]))
+        before = scores_of(policy, encode(SHARED[:3]))
     take_step(policy)
     with th.no_grad():
-        after = policy.engine(encode(SHARED[:3]))
+        after = scores_of(policy, encode(SHARED[:3]))
     assert (before[0] - after[0]).abs().max() > 1e-4
 
 
@@ -100,10 +100,10 @@ class Silent(th.optim.SGD):
 def test_memory_is_forgotten_after_a_step_that_torch_does_not_see(llama: str) -> None:
     policy = make_policy(llama, optimizer_class=Silent)
     with th.no_grad():
-        before = policy.engine(encode(SHARED[:3]))
+        before = scores_of(policy, encode(SHARED[:3]))
     take_step(policy)
     with th.no_grad():
-        after = policy.engine(encode(SHARED[:3]))
+        after = scores_of(policy, encode(SHARED[:3]))
     assert (before[0] - after[0]).abs().max() > 1e-4
 
 
@@ -111,30 +111,30 @@ def test_adapter_off_is_the_base_and_back_again(llama: str) -> None:
     policy, base = make_policy(llama), make_policy(llama, lora="frozen")
     observations = encode(SHARED[:3])
     with th.no_grad():
-        tuned = policy.engine(observations)[0]
+        tuned = scores_of(policy, observations)[0]
         with policy.backbone.lm.disable_adapter():  # type: ignore[operator]
-            reference = policy.engine(observations)[0]
-            assert th.equal(reference, policy.engine(observations)[0])
-        again = policy.engine(observations)[0]
-        expected = base.engine(observations)[0]
+            reference = scores_of(policy, observations)[0]
+            assert th.equal(reference, scores_of(policy, observations)[0])
+        again = scores_of(policy, observations)[0]
+        expected = scores_of(base, observations)[0]
     th.testing.assert_close(reference, expected, rtol=1e-6, atol=1e-5)
     assert th.equal(tuned, again)
     assert (tuned - reference)[:, :2].abs().max() > 0.1
 
 
 def test_memory_and_readings_are_bounded(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "MEMORY_SIZE", 6)
-    monkeypatch.setattr(reading, "READ_CACHE", 5)
+    monkeypatch.setattr(actors, "MAX_REMEMBERED", 6)
+    monkeypatch.setattr(queries, "READ_CACHE", 5)
     policy = make_policy(llama)
     expected = make_policy(llama)
     for start in range(0, 24, 3):
         rows = encode([prompt(f"row {start + i}") for i in range(3)])
         with th.no_grad():
-            scores, _ = policy.engine(rows)
-        th.testing.assert_close(scores, expected.engine(rows)[0], rtol=1e-6, atol=1e-5)
-        assert len(policy.engine._memory) <= 6 + 3
-        assert len(policy.engine._reader._readings) <= 5
+            scores, _ = scores_of(policy, rows)
+        th.testing.assert_close(scores, scores_of(expected, rows)[0], rtol=1e-6, atol=1e-5)
+        assert len(policy.actor._memory) <= 6 + 3
+        assert len(policy.actor.queries._read) <= 5
     rows = encode([prompt(f"row {i}") for i in range(9)])  # more than the cache holds, in one batch
     with th.no_grad():
-        assert policy.engine(rows)[0].shape == (9, 4)
-    assert len(policy.engine._reader._readings) <= 5
+        assert scores_of(policy, rows)[0].shape == (9, 4)
+    assert len(policy.actor.queries._read) <= 5

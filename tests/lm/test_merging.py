@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from helpers.answer_tools import engine_of, naive_greedy, writing_policy
+from helpers.answer_tools import naive_greedy, writer_of, writing_policy
 from helpers.lm_tools import SHARED, encode
 
 from lmpolicy.lm import merging
@@ -77,7 +77,7 @@ def test_other_adapters_run_as_they_are(llama: str, lora: dict[str, Any]) -> Non
 def test_half_precision_and_large_models_run_as_they_are(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MergedAdapters(adapted(llama).bfloat16()).layers == []
     assert MergedAdapters(writing_policy(llama, dtype="bfloat16").backbone.lm).layers == []
-    monkeypatch.setattr(merging, "LARGEST", 1000)
+    monkeypatch.setattr(merging, "MAX_MERGED_WEIGHTS", 1000)
     assert MergedAdapters(adapted(llama)).layers == []
 
 
@@ -102,10 +102,9 @@ def test_restored_after_an_error(llama: str) -> None:
 
 def test_answers_are_written_merged_and_follow_every_update(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, answers = writing_policy(llama), []
-    engine = engine_of(policy)
-    engine.sample(encode(SHARED))
-    sampler, seen = engine._sampler, []
-    assert sampler is not None
+    actor = writer_of(policy)
+    actor.choose(encode(SHARED), False)
+    sampler, seen = actor._sampler, []
     choose = sampler._choose
     monkeypatch.setattr(sampler, "_choose", lambda *a: seen.append(is_merged(policy.backbone.lm)) or choose(*a))
     for std in (0.1, 0.5, 1.0):
@@ -113,8 +112,8 @@ def test_answers_are_written_merged_and_follow_every_update(llama: str, monkeypa
             for name, parameter in policy.named_parameters():
                 if "lora_B" in name:
                     parameter.normal_(std=std)
-        rows = engine.sample(encode(SHARED), greedy=True)[0].numpy()
-        found = [engine.space.split(row)[0] for row in rows]
+        rows = actor.choose(encode(SHARED), True).numpy()
+        found = [actor.space.split(row)[0] for row in rows]
         assert found == [naive_greedy(policy, prompt) for prompt in SHARED]
         answers.append(np.concatenate(found).tolist())
     assert all(seen)

@@ -1,4 +1,4 @@
-"""The scoring engine equals the naive computation, phrase by phrase and row by row, in value and in gradient."""
+"""The scoring actor equals the naive computation, phrase by phrase and row by row, in value and in gradient."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from helpers.lm_tools import (
     assert_same,
     count_rows,
     encode,
-    engine_batch,
     largest_difference,
     make_policy,
     naive_batch,
     naive_scores,
     prompt,
+    scored_batch,
+    scores_of,
     weighted,
 )
 
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.lm.scoring import ILLEGAL
+from lmpolicy.lm.scorer import ILLEGAL
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
 
@@ -63,7 +64,7 @@ def test_normalizations_differ(llama: str) -> None:
 def test_scores_are_raw_log_probabilities(llama: str) -> None:
     # Not only their softmax: a score is the log-probability of the phrase.
     policy = make_policy(llama)
-    scores, _ = policy.engine(encode(SHARED))
+    scores, _ = scores_of(policy, encode(SHARED))
     for row, one in zip(scores, SHARED, strict=True):
         th.testing.assert_close(row[: len(one.actions)], naive_scores(policy, one, "sum", 1.0), rtol=0, atol=2e-5)
         assert (row[len(one.actions) :] == ILLEGAL).all()
@@ -75,12 +76,12 @@ def test_row_is_independent_of_neighbours_and_order(tiny_models: dict[str, Path]
     policy = make_policy(tiny_models[name])
     prompts = SHARED + UNSHARED
     with th.set_grad_enabled(grad):
-        whole = engine_batch(policy, prompts)
-        policy.engine._memory.clear()
-        backwards = engine_batch(policy, prompts[::-1])
+        whole = scored_batch(policy, prompts)
+        policy.actor._memory.clear()
+        backwards = scored_batch(policy, prompts[::-1])
         for index, one in enumerate(prompts):
-            policy.engine._memory.clear()
-            alone = engine_batch(policy, [one])
+            policy.actor._memory.clear()
+            alone = scored_batch(policy, [one])
             for together, reverse, single in zip(whole, backwards, alone, strict=True):
                 th.testing.assert_close(together[index], single[0], rtol=1e-6, atol=1e-5)
                 th.testing.assert_close(reverse[-1 - index], single[0], rtol=1e-6, atol=1e-5)
@@ -93,7 +94,7 @@ def test_micro_batches_change_nothing(llama: str, size: int, lora: dict[str, int
     prompts = SHARED + UNSHARED
     results = []
     for policy in (whole, split):
-        log_probs, values = engine_batch(policy, prompts)
+        log_probs, values = scored_batch(policy, prompts)
         results.append((log_probs, values, gradients_by_backward(policy, weighted(log_probs, values))))
     (expected, expected_values, wanted), (log_probs, values, found) = results
     th.testing.assert_close(log_probs, expected, rtol=1e-6, atol=1e-5)
@@ -111,7 +112,7 @@ def test_micro_batches_bound_what_one_forward_sees(llama: str) -> None:
     policy = make_policy(llama, micro_batch_size=2)
     rows = count_rows(policy)
     prompts = [prompt(f"row {i}") for i in range(5)]
-    scores, values = policy.engine(encode(prompts))
+    scores, values = scores_of(policy, encode(prompts))
     (scores.sum() + values.sum()).backward()
     assert max(rows) == 2
     assert sum(rows) == 10  # each row once forwards, once again for the backward pass
@@ -122,15 +123,15 @@ def test_micro_batches_bound_the_rollout_too(llama: str) -> None:
     rows = count_rows(policy)
     observations = encode([prompt(f"row {i}") for i in range(5)])
     with th.no_grad():
-        scores, _ = policy.engine(observations)
+        scores, _ = scores_of(policy, observations)
     assert rows == [2, 2, 1]
-    th.testing.assert_close(scores, make_policy(llama).engine(observations)[0], rtol=1e-6, atol=1e-5)
+    th.testing.assert_close(scores, scores_of(make_policy(llama), observations)[0], rtol=1e-6, atol=1e-5)
 
 
 def test_equal_prompts_run_once(llama: str) -> None:
     policy = make_policy(llama)
     rows = count_rows(policy)
-    scores, values = policy.engine(encode([SHARED[0], SHARED[1], SHARED[0], SHARED[0]]))
+    scores, values = scores_of(policy, encode([SHARED[0], SHARED[1], SHARED[0], SHARED[0]]))
     assert rows == [2]
     assert th.equal(scores[0], scores[2])
     assert th.equal(values[0], values[3])
@@ -148,8 +149,8 @@ def test_readings_are_reused_by_the_update(llama: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(policy.backbone.renderer, "prompt_ids", prompt_ids)
     with th.no_grad():
-        policy.engine(encode(SHARED[:3]))
-    policy.engine(encode(SHARED[:4]))
+        scores_of(policy, encode(SHARED[:3]))
+    scores_of(policy, encode(SHARED[:4]))
     assert seen == [3, 1]
 
 
@@ -166,39 +167,39 @@ def test_prompts_up_to_the_context_length(tiny_models: dict[str, Path], name: st
     text = "!" * (CONTEXT - length("!") + 1)
     assert length(text) == CONTEXT
     prompts = [prompt(text, phrases), prompt("row 1", phrases[:2])]
-    log_probs, values = engine_batch(policy, prompts, 2048)
+    log_probs, values = scored_batch(policy, prompts, 2048)
     expected, expected_values = naive_batch(policy, prompts)
     th.testing.assert_close(log_probs, expected, rtol=0, atol=1e-4)
     th.testing.assert_close(values, expected_values, rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match=rf"a prompt of {CONTEXT + 1} tokens.*at most {CONTEXT}.*max_prompt_bytes"):
-        policy.engine(encode([prompt(text + "!", phrases)], max_bytes=2048))
+        scores_of(policy, encode([prompt(text + "!", phrases)], max_bytes=2048))
 
 
 def test_more_phrases_than_actions(llama: str) -> None:
     with pytest.raises(ValueError, match=r"3 phrases for an action space of 2.*another env"):
-        make_policy(llama, n_actions=2).engine(encode([prompt("row 1", ("left", "right", "up"))]))
+        scores_of(make_policy(llama, n_actions=2), encode([prompt("row 1", ("left", "right", "up"))]))
 
 
 def test_float_rows_name_vec_normalize(llama: str) -> None:
     with pytest.raises(TypeError, match=r"uint8, got float32.*VecNormalize.*norm_obs=False"):
-        make_policy(llama).engine(encode(SHARED).float())
+        scores_of(make_policy(llama), encode(SHARED).float())
 
 
 def test_rows_that_are_no_prompt(llama: str) -> None:
     policy = make_policy(llama)
     text = th.from_numpy(np.frombuffer(b"hello".ljust(16, b"\xff"), dtype=np.uint8).copy())[None]
     with pytest.raises(ValueError, match=r"no prompt.*TextObservationWrapper"):
-        policy.engine(text)
+        scores_of(policy, text)
     with pytest.raises(ValueError, match="no text"):
-        policy.engine(th.full((1, 16), 0xFE, dtype=th.uint8))
+        scores_of(policy, th.full((1, 16), 0xFE, dtype=th.uint8))
     with th.no_grad():  # an error leaves no half-read rows behind
-        assert policy.engine(encode(SHARED[:1]))[0].shape == (1, 4)
+        assert scores_of(policy, encode(SHARED[:1]))[0].shape == (1, 4)
 
 
 def test_bfloat16_is_close_and_float32(llama: str) -> None:
     exact, rough = make_policy(llama), make_policy(llama, dtype="bfloat16")
-    scores, values = rough.engine(encode(SHARED))
-    expected, expected_values = exact.engine(encode(SHARED))
+    scores, values = scores_of(rough, encode(SHARED))
+    expected, expected_values = scores_of(exact, encode(SHARED))
     assert scores.dtype == values.dtype == th.float32
     th.testing.assert_close(scores.softmax(-1), expected.softmax(-1), rtol=0, atol=0.1)
     th.testing.assert_close(values, expected_values, rtol=0, atol=0.3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import assert_same, encode, make_policy, prompt
+from helpers.lm_tools import assert_same, encode, make_policy, prompt, scores_of
 
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm.forward import PackedForward, PlainForward
@@ -47,7 +47,7 @@ class Bidirectional(Stubborn):
 def stubborn(folder: Path, ignored: str, **settings: Any) -> LMActorCriticPolicy:
     policy = make_policy(folder, **settings)
     policy.backbone.lm = Stubborn(policy.backbone.lm, ignored)
-    policy.engine.watch_weights()
+    policy.actor.watch_weights()
     return policy
 
 
@@ -55,16 +55,16 @@ def stubborn(folder: Path, ignored: str, **settings: Any) -> LMActorCriticPolicy
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_what_a_model_ignores_is_found(tiny_models: dict[str, Path], ignored: str, model: str, dtype: str) -> None:
     policy = stubborn(tiny_models[model], ignored, dtype=dtype)
-    policy.engine(encode(PROMPTS))
-    assert isinstance(policy.engine._forward, PlainForward)
+    scores_of(policy, encode(PROMPTS))
+    assert isinstance(policy.actor.scorer.forward, PlainForward)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("model", ["llama", "qwen2", "gpt2"])
 def test_rounding_is_no_mistake(tiny_models: dict[str, Path], model: str, dtype: str) -> None:
     policy = make_policy(tiny_models[model], dtype=dtype)
-    policy.engine(encode(PROMPTS))
-    assert isinstance(policy.engine._forward, PackedForward)
+    scores_of(policy, encode(PROMPTS))
+    assert isinstance(policy.actor.scorer.forward, PackedForward)
 
 
 @pytest.mark.parametrize("ignored", ["attention_mask", "position_ids", "logits_to_keep"])
@@ -77,8 +77,8 @@ def test_plain_pass_is_exact_and_logged_once(
         assert_same(policy, PROMPTS[1:])
     (record,) = caplog.records
     assert "(GPT2Config) cannot run packed prompts: " in record.getMessage()
-    assert isinstance(policy.engine._forward, PlainForward)
-    assert policy.engine._forward.keeps == (ignored != "logits_to_keep")
+    assert isinstance(policy.actor.scorer.forward, PlainForward)
+    assert policy.actor.scorer.forward.keeps == (ignored != "logits_to_keep")
 
 
 def test_plain_pass_in_micro_batches(tiny_models: dict[str, Path]) -> None:
@@ -86,7 +86,7 @@ def test_plain_pass_in_micro_batches(tiny_models: dict[str, Path]) -> None:
 
 
 def test_packed_pass_is_silent(tiny_models: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
-    make_policy(tiny_models["gpt2"]).engine(encode(PROMPTS))
+    scores_of(make_policy(tiny_models["gpt2"]), encode(PROMPTS))
     assert not caplog.records
 
 
@@ -94,7 +94,7 @@ def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path]) -> No
     policy = make_policy(tiny_models["llama"])
     policy.backbone.lm = Bidirectional(policy.backbone.lm, "nothing")
     with pytest.raises(ValueError, match=r"LlamaConfig\) does not predict each token.*Choose a causal LM"):
-        policy.engine(encode(PROMPTS))
+        scores_of(policy, encode(PROMPTS))
 
 
 def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
@@ -102,6 +102,6 @@ def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
     policy.train()
     config = policy.backbone.lm.config
     config.sliding_window = 512
-    policy.engine(encode(PROMPTS))
+    scores_of(policy, encode(PROMPTS))
     assert policy.backbone.lm.training
     assert config.sliding_window == 512

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.lm_tools import encode, gradients, make_policy, prompt
+from helpers.lm_tools import encode, gradients, make_policy, prompt, scores_of
 
-from lmpolicy.lm.value_head import EPSILON, ValueHead
+from lmpolicy.lm.value_head import EPSILON, FEATURE_BOUND, ValueHead
 
 
 def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
@@ -17,12 +17,48 @@ def of_batch(head: ValueHead, states: th.Tensor, mask: th.Tensor, last: th.Tenso
     return head(states.flatten(0, 1), 0, index, mask, index[th.arange(len(mask)), last])
 
 
-@pytest.mark.parametrize("sizes", [(), (8,), (8, 4)])
-def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]) -> None:
+def random_head(sizes: tuple[int, ...] = (8,), heads: int = 4) -> ValueHead:
     th.manual_seed(0)
-    head = ValueHead(16, sizes)
+    head = ValueHead(16, sizes, heads)
     for weight in head.parameters():
         th.nn.init.normal_(weight, std=0.5)
+    return head
+
+
+def naive_value(head: ValueHead, tokens: th.Tensor) -> th.Tensor:
+    """Value of one prompt by plain loops over its tokens ``(T, hidden)`` and the heads; scalar."""
+    tokens = (tokens - tokens.mean(-1, keepdim=True)) / (tokens.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    features = list(tokens[-1])
+    width = tokens.shape[1] // head.heads
+    for number in range(head.heads):
+        shares = [(head.scores.weight[number] @ token + head.scores.bias[number]).exp() for token in tokens]
+        rows = slice(number * width, (number + 1) * width)
+        contents = [head.contents.weight[rows] @ token + head.contents.bias[rows] for token in tokens]
+        features += sum(share * content for share, content in zip(shares, contents, strict=True)) / sum(shares)
+    standardised = (th.stack(features) - head.mean) / (head.variance.sqrt() + EPSILON)
+    return head.mlp(standardised.clamp(-FEATURE_BOUND, FEATURE_BOUND))[0]
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_value_is_that_of_the_formula(heads: int) -> None:
+    head = random_head(heads=heads)
+    head.mean += th.randn(32)
+    head.variance += th.rand(32)
+    states = th.randn(2, 6, 16)
+    found = of_batch(head, states, th.ones(2, 6, dtype=th.bool), th.tensor([5, 5]))
+    th.testing.assert_close(found, th.stack([naive_value(head, tokens) for tokens in states]))
+
+
+def test_same_tokens_another_last_one_another_value() -> None:
+    head, tokens = random_head(), th.randn(4, 16)
+    turned = tokens[[3, 1, 2, 0]]  # the same tokens to pool, the first and the last one exchanged
+    first, second = of_batch(head, th.stack([tokens, turned]), th.ones(2, 4, dtype=th.bool), th.tensor([3, 3]))
+    assert abs(first - second) > 1e-3
+
+
+@pytest.mark.parametrize("sizes", [(), (8,), (8, 4)])
+def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]) -> None:
+    head = random_head(sizes)
     lengths = [1, 5, 9]
     states = th.randn(3, 9, 16)
     mask = th.arange(9) < th.tensor(lengths)[:, None]
@@ -43,10 +79,7 @@ def test_value_head_of_a_padded_batch_is_that_of_each_row(sizes: tuple[int, ...]
 
 
 def test_shared_states_count_as_each_rows_own() -> None:
-    th.manual_seed(0)
-    head = ValueHead(16, (8,))
-    for weight in head.parameters():
-        th.nn.init.normal_(weight, std=0.5)
+    head = random_head()
     states, own = th.randn(7, 16), th.tensor([[4, 3], [6, 5]])  # the first three belong to both rows
     mask = th.tensor([[True, True], [True, False]])
     values = head(states, 3, own, mask, th.tensor([4, 6]))
@@ -106,7 +139,7 @@ def test_new_value_head_says_zero(llama: str) -> None:
 def test_value_loss_reaches_the_lm_only_if_asked(llama: str, lora: Any, value_gradient: bool) -> None:
     policy = make_policy(llama, lora=lora, value_gradient=value_gradient)
     prompts = [prompt("row 1", system="You play a game. Choose the best action."), prompt("row 2, column 3")]
-    _, values = policy.engine(encode(prompts))
+    _, values = scores_of(policy, encode(prompts))
     found = gradients(policy, values.square().sum())
     into_head = max(gradient.abs().max() for name, gradient in found.items() if "value_head" in name)
     into_lm = max(gradient.abs().max() for name, gradient in found.items() if "value_head" not in name)

@@ -23,7 +23,7 @@ from lmpolicy.bundled import BUNDLED, WORLDS, model_path
 from lmpolicy.envs import MiniGrid, TextWorld
 from lmpolicy.pretraining import build, corpus_worlds
 from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
-from lmpolicy.text.answers import load_tokenizer
+from lmpolicy.text.tokenizer import load_tokenizer
 
 FOLDER = BUNDLED / "worlds"
 

@@ -12,7 +12,8 @@ from helpers.spaces_strategy import finite_action_spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmpolicy.text.phrases import ActionPhrases, enumerate_actions, generic_phrase
+from lmpolicy.text.env_actions import enumerate_actions
+from lmpolicy.text.phrases import ActionPhrases, generic_phrase
 from lmpolicy.text.task import TextTask
 
 UNEVEN = spaces.Box(np.array([0, -2], np.float32), np.array([1, 2], np.float32))

@@ -30,6 +30,12 @@ def test_json_round_trip(prompt: Prompt) -> None:
     assert Prompt.from_json(space.decode(space.encode(prompt.to_json()))) == prompt
 
 
+def test_a_cue_of_its_own_comes_back_from_json() -> None:
+    prompt = Prompt((("user", "x"),), ("up",), cue="Move:")
+    assert Prompt.from_json(prompt.to_json()) == prompt
+    assert Prompt.from_json(prompt.to_json()).cue == "Move:"
+
+
 def test_json_is_compact_and_plain() -> None:
     assert chat("é\n🙂", system="", actions=("a b", "c")).to_json() == (
         '{"messages":[{"role":"user","content":"é\\n🙂"}],"actions":["a b","c"]}'

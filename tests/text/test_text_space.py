@@ -80,6 +80,13 @@ def test_surrogates_become_replacement_characters(text: str, max_bytes: int) -> 
             space.encode(text)
 
 
+@pytest.mark.parametrize("code", [0xD800, 0xDBFF, 0xDC00, 0xDFFF])
+def test_the_first_and_the_last_surrogates_are_replaced(code: int) -> None:
+    assert utf8(f"a{chr(code)}b") == "a\ufffdb".encode()
+    neighbours = chr(0xD7FF) + chr(0xE000)
+    assert utf8(neighbours + chr(code)) == (neighbours + "\ufffd").encode()
+
+
 def test_exactly_full_and_one_byte_too_long() -> None:
     space = TextSpace(6)
     assert space.encode("漢字").tolist() == list("漢字".encode())  # no padding left

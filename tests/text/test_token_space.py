@@ -15,8 +15,8 @@ from transformers import AutoTokenizer
 
 from lmpolicy import TokenSpace
 from lmpolicy.bundled import BUNDLED
-from lmpolicy.text.answers import load_tokenizer
 from lmpolicy.text.spaces import LARGEST_ID, tokenizer_fingerprint
+from lmpolicy.text.tokenizer import load_tokenizer
 
 
 @pytest.mark.parametrize("n_phrases", [0, 3])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import TransformReward
 from helpers.policy_tools import cart_pole, changed, corridor, ppo, weights
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -23,6 +25,7 @@ class Note(BaseCallback):
         self.weights: list[dict[str, Any]] = []
         self.returns: list[np.ndarray] = []
         self.rewards: list[np.ndarray] = []
+        self.starts: list[np.ndarray] = []
         self.ent_coef: list[float] = []
 
     def _on_rollout_start(self) -> None:
@@ -37,6 +40,7 @@ class Note(BaseCallback):
         assert isinstance(self.model, PPO)
         self.returns.append(self.model.rollout_buffer.returns.copy())
         self.rewards.append(self.model.rollout_buffer.rewards.copy())
+        self.starts.append(self.model.rollout_buffer.episode_starts.copy())
 
 
 def test_warm_up_trains_the_critic_alone_and_then_both(llama: str) -> None:
@@ -50,19 +54,38 @@ def test_warm_up_trains_the_critic_alone_and_then_both(llama: str) -> None:
     assert any("lora" in name for name in changed(snapshots[2], snapshots[3]))
 
 
+def rising_rewards() -> gym.Env:
+    """A corridor whose episodes end after 8 steps at the latest, with other rewards at every step."""
+    rewards = itertools.count(1)
+    return TransformReward(corridor(), lambda reward: float(reward) + next(rewards) % 7)
+
+
+def monte_carlo(rewards: np.ndarray, starts: np.ndarray, gamma: float) -> list[float]:
+    """Discounted sums of rewards until each episode ends, of the steps whose episode ends within the rollout."""
+    ends = [step for step in range(len(rewards)) if starts[step] and step > 0]
+    returns = []
+    for step in range(ends[-1]):
+        end = min(end for end in ends if end > step)
+        returns.append(sum(gamma ** (later - step) * rewards[later] for later in range(step, end)))
+    return returns
+
+
 def test_warm_up_targets_are_monte_carlo_returns(llama: str) -> None:
-    model, note = ppo(llama, make_vec_env(corridor, 1), gamma=0.5, gae_lambda=0.3, n_steps=16), Note()
-    model.learn(16, callback=[CriticWarmup(1), note])
-    rewards, returns = note.rewards[0].flatten(), note.returns[0].flatten()
-    buffer = model.rollout_buffer
-    starts = buffer.episode_starts.flatten()
-    ends = [step for step in range(1, 16) if starts[step]]
-    assert ends, "no episode ended"
-    expected = 0.0
-    for step in reversed(range(ends[-1])):  # episodes that ended within the rollout; timeouts hold their bootstrap
-        expected = rewards[step] + (0.0 if starts[step + 1] else 0.5 * expected)
-        assert returns[step] == pytest.approx(expected, abs=1e-6)
-    assert buffer.gae_lambda == 0.3
+    model, note = (
+        ppo(llama, make_vec_env(rising_rewards, 1), gamma=0.5, gae_lambda=0.3, n_steps=24, batch_size=24),
+        Note(),
+    )
+    model.learn(48, callback=[CriticWarmup(1), note])
+    warm_up, after = zip(note.rewards, note.starts, note.returns, strict=True)
+    rewards, starts, returns = (one.flatten() for one in warm_up)
+    expected = monte_carlo(rewards, starts, gamma=0.5)
+    assert len(set(expected)) > 8, "targets that differ"
+    np.testing.assert_allclose(returns[: len(expected)], expected, rtol=1e-5)
+    # Later targets are those of GAE with the learner's lambda, which trusts the critic after one step.
+    rewards, starts, returns = (one.flatten() for one in after)
+    expected = monte_carlo(rewards, starts, gamma=0.5)
+    assert np.abs(returns[: len(expected)] - expected).max() > 0.1
+    assert model.rollout_buffer.gae_lambda == 0.3
 
 
 def test_a_trained_model_is_not_warmed_up_again(llama: str) -> None:

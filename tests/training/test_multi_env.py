@@ -90,6 +90,32 @@ def test_forms_of_envs() -> None:
     assert [len(one.messages) for one in last] == [2, 2, 2, 6]
 
 
+def test_wrapper_arguments_of_named_settings_are_kept() -> None:
+    cart, lake = (replace(hyperparameters(env_id), n_envs=1) for env_id in ("CartPole-v1", "FrozenLake-v1"))
+    venv = make_multi_env([replace(cart, wrapper_kwargs={"history": 2}), lake])
+    *_, (rows, *_) = play(venv, 3)
+    assert [len(one.messages) for one in prompts(rows, venv.observation_space)] == [6, 2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "expected"),
+    [
+        ({"max_prompt_bytes": 4096}, {}, (4096, 4)),
+        ({"max_prompt_bytes": 1024}, {}, (2048, 4)),  # the other env has the wrapper's default
+        ({"max_prompt_bytes": 4096}, {"max_prompt_bytes": 1500}, (1500, 4)),
+        ({"n_actions": 6}, {}, (2048, 6)),
+        ({"n_actions": 6}, {"n_actions": 9}, (2048, 9)),
+    ],
+)
+def test_largest_spaces_that_named_settings_ask_for_are_those_of_all(
+    asked: dict[str, int], given: dict[str, int], expected: tuple[int, int]
+) -> None:
+    cart = replace(hyperparameters("CartPole-v1"), n_envs=1, wrapper_kwargs=asked)
+    venv = make_multi_env([cart, EnvCopies("FrozenLake-v1")], **given)
+    assert venv.get_attr("observation_space") == [TextSpace(expected[0])] * 2
+    assert venv.get_attr("action_space") == [spaces.Discrete(expected[1])] * 2
+
+
 def test_seeds_differ_between_copies_and_are_reproducible() -> None:
     first, again, other = (list(play(make_multi_env(MIXED, seed=seed), 5)) for seed in (3, 3, 4))
     assert all(np.array_equal(one[0], two[0]) for one, two in zip(first, again, strict=True))
@@ -184,7 +210,9 @@ def ten_times(env: gym.Env) -> gym.Env:
 
 
 def test_returns_of_episodes_are_the_envs_own(tmp_path: Path) -> None:
-    venv = make_multi_env([replace(CORRIDOR, help=ten_times), EnvCopies("CartPole-v1")], seed=0, monitor_dir=tmp_path)
+    venv = make_multi_env(
+        [replace(CORRIDOR, training_wrapper=ten_times), EnvCopies("CartPole-v1")], seed=0, monitor_dir=tmp_path
+    )
     assert isinstance(venv, PerEnvRewardNormalization)
     returns: dict[str, list[float]] = {"Corridor": [], "CartPole-v1": []}
     seen = set()
@@ -224,7 +252,7 @@ def test_one_env_is_scaled_as_vec_normalize_does() -> None:
 
 
 def test_each_env_is_scaled_by_its_own_returns_and_statistics_are_kept(tmp_path: Path) -> None:
-    pair = [CORRIDOR, replace(CORRIDOR, help=ten_times, name="rich")]
+    pair = [CORRIDOR, replace(CORRIDOR, training_wrapper=ten_times, name="rich")]
     venv = make_multi_env(pair, seed=0)
     assert isinstance(venv, PerEnvRewardNormalization)
     assert len(list(play(venv, 300))) == 300

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
@@ -15,8 +16,8 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 import lmpolicy
 from lmpolicy import CriticWarmup, EntropySchedule, Hyperparameters, LMActorCriticPolicy, hyperparameters
 from lmpolicy.envs import TEXT_WORLD
-from lmpolicy.training.named_settings import SETTINGS
-from lmpolicy.training.shaping import PotentialShaping
+from lmpolicy.training.named_settings import NAMED_SETTINGS
+from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
 
 GRIDS = (
     *("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0"),
@@ -28,7 +29,7 @@ def name(settings: Hyperparameters) -> str:
     return f"{settings.env_id} {dict(settings.env_kwargs)}"
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS, *map(hyperparameters, GRIDS)], ids=name)
+@pytest.mark.parametrize("settings", [*NAMED_SETTINGS, *map(hyperparameters, GRIDS)], ids=name)
 def test_named_settings_make_a_learner(settings: Hyperparameters, tmp_path: Path) -> None:
     if settings.env_id == TEXT_WORLD:
         pytest.importorskip("textworld")
@@ -59,16 +60,37 @@ def test_worlds_are_learnt_by_the_lm_that_has_read_of_them() -> None:
 
 def test_settings_of_text_adventures_go_by_the_challenge() -> None:
     coins, house = (hyperparameters(TEXT_WORLD, challenge=name) for name in ("coin_collector", "simple"))
-    assert coins == hyperparameters(TEXT_WORLD)
-    assert coins.env_kwargs["reward"] == "discovery"
+    assert coins == hyperparameters(TEXT_WORLD) == hyperparameters(TEXT_WORLD, reward="score")
+    assert coins.env_kwargs["reward"] == "score"
+    assert coins.training_wrapper is DiscoveryReward
     assert coins.task.tell_way_back  # type: ignore[union-attr]
-    assert house.env_kwargs["settings"]["rewards"] == "dense"
-    other = hyperparameters(TEXT_WORLD, challenge="cooking", settings={"recipe": 1})
+    assert house.env_kwargs["challenge_settings"]["rewards"] == "dense"
+    other = hyperparameters(TEXT_WORLD, challenge="cooking", challenge_settings={"recipe": 1})
     assert "reward" not in other.env_kwargs
     assert house.score_normalization == other.score_normalization == "token"
-    for general in (hyperparameters(TEXT_WORLD, reward="score"), hyperparameters(TEXT_WORLD, game="own.z8")):
+    assert house.training_wrapper is other.training_wrapper is None
+    for general in (hyperparameters(TEXT_WORLD, reward="progress"), hyperparameters(TEXT_WORLD, game="own.z8")):
         assert general.gamma == other.gamma
+        assert general.training_wrapper is None
         assert "challenge" not in general.env_kwargs
+
+
+def test_new_rooms_are_rewarded_in_training_and_not_in_evaluation(tmp_path: Path) -> None:
+    pytest.importorskip("textworld")
+    settings = replace(hyperparameters(TEXT_WORLD, level=3, folder=tmp_path), normalize_reward=False)
+    rewards: dict[bool, list[float]] = {}
+    for training in (True, False):
+        env = settings.make_env(seed=0, n_envs=1, training=training)
+        env.reset()
+        rewards[training] = []
+        for _ in range(30):
+            (prompt,) = env.get_attr("prompt")
+            way = [index for index, command in enumerate(prompt.actions) if command.startswith("go ")]
+            _, reward, _, _ = env.step(np.array(way[-1:]))
+            rewards[training].append(float(reward[0]))
+        env.close()
+    assert rewards[True][0] == 1
+    assert set(rewards[False]) == {0.0}
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +144,10 @@ def test_each_call_gives_arguments_of_its_own() -> None:
 
 def test_training_env_is_scaled_and_helped_and_the_evaluation_env_is_not() -> None:
     settings = replace(
-        hyperparameters("CartPole-v1"), help=lambda env: PotentialShaping(env, lambda _: 1.0), n_envs=3, gamma=0.9
+        hyperparameters("CartPole-v1"),
+        training_wrapper=lambda env: PotentialShaping(env, lambda _: 1.0),
+        n_envs=3,
+        gamma=0.9,
     )
     training, evaluation = settings.make_env(seed=0), settings.make_env(seed=0, n_envs=2, training=False)
     assert isinstance(training, VecNormalize)
@@ -162,5 +187,5 @@ def test_public_names_are_there() -> None:
 
 
 def test_every_setting_is_of_a_known_env() -> None:
-    for settings in SETTINGS:
+    for settings in NAMED_SETTINGS:
         assert settings.env_id in gym.registry

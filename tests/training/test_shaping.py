@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from helpers.toy_envs import Corridor
 from stable_baselines3.common.monitor import Monitor
 
-from lmpolicy.training.shaping import PotentialShaping, acrobot_energy, mountain_car_energy
+from lmpolicy.training.shaping import (
+    AcrobotEnergy,
+    DiscoveryReward,
+    MountainCarEnergy,
+    PotentialShaper,
+    PotentialShaping,
+)
 
 
 def test_shaping_adds_the_gain_in_potential() -> None:
@@ -51,6 +59,7 @@ def test_returns_that_are_reported_are_the_envs_own() -> None:
 
 
 def test_energy_of_the_mountain_car() -> None:
+    mountain_car_energy = MountainCarEnergy()
     assert mountain_car_energy([-np.pi / 6, 0]) == pytest.approx(0)
     assert mountain_car_energy([0.5, 0]) == pytest.approx(100)
     env = gym.make("MountainCar-v0")
@@ -63,6 +72,7 @@ def test_energy_of_the_mountain_car() -> None:
 
 
 def test_energy_of_the_acrobot() -> None:
+    acrobot_energy = AcrobotEnergy()
     assert acrobot_energy([1, 0, 1, 0, 0, 0]) == pytest.approx(-50)
     assert acrobot_energy([0, 1, 0, 1, 0, 0]) == pytest.approx(0)  # upper link level, lower link straight up
     assert acrobot_energy([1, 0, 1, 0, 20, 0]) == 0  # no more for speed than the goal takes
@@ -77,3 +87,34 @@ def test_energy_of_the_acrobot() -> None:
         observation, *_ = env.step(1)
     kept = pytest.approx(pushed, abs=0.02 * (pushed + 50))  # within 2 % of what it has more than at rest
     assert acrobot_energy(observation) == kept  # without a torque
+
+
+def test_a_shaper_wraps_and_tells_its_parameters() -> None:
+    shaper = PotentialShaper(MountainCarEnergy(at_flag=7.0), gamma=0.5)
+    assert repr(shaper) == "PotentialShaper(potential=MountainCarEnergy(at_flag=7.0), gamma=0.5)"
+    env = shaper(gym.make("MountainCar-v0"))
+    assert env.gamma == 0.5
+    start = env.potential(env.reset(seed=0)[0])
+    observation, reward, *_ = env.step(2)
+    assert reward == pytest.approx(-1 + 0.5 * MountainCarEnergy(7.0)(observation) - start)
+    assert AcrobotEnergy(-10.0)([1, 0, 1, 0, 0, 0]) == pytest.approx(-10)
+
+
+class Rooms(gym.Env):
+    """Goes through the rooms that the actions name; pays -1 per step."""
+
+    observation_space = action_space = gym.spaces.Text(10)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        return "", {"room": "hall"}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "", -1, False, False, {"room": action}
+
+
+def test_each_new_room_is_rewarded_once_an_episode() -> None:
+    env = DiscoveryReward(Rooms())
+    for _ in range(2):
+        env.reset()
+        rewards = [env.step(room)[1] for room in ("hall", "attic", "attic", "hall", "cellar", "attic")]
+        assert rewards == [-1, 0, -1, -1, 0, -1]

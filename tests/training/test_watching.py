@@ -327,7 +327,7 @@ def test_illegal_actions_are_counted(llama: str, monkeypatch: pytest.MonkeyPatch
             return super().step(min(int(action), len(self._legal) - 1))
 
     def forward(self: Any, obs: th.Tensor, deterministic: bool = False) -> Any:
-        _, values = self._distribution(obs)
+        values = self.predict_values(obs)
         return th.full((len(obs),), 1), values, th.zeros(len(obs))
 
     monkeypatch.setattr(LMActorCriticPolicy, "forward", forward)

@@ -1,0 +1,122 @@
+"""Classic PPO on CartPole, given the numbers that the words of CartPole tell instead of those of the env.
+
+    python -m benchmarks.equal_information                 # five seeds, each way; minutes
+    python -m benchmarks.equal_information --seeds 100
+
+The words tell where pole and cart are and where they will be at the speeds they have, with one decimal: other numbers
+than those of the env, and easier to balance with. Network, settings, env steps and evaluations are those of the method
+classic in benchmarks.learning; the seeds are others than there. Writes benchmarks/results/equal_information.csv.
+"""
+
+import argparse
+import csv
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.runs import Run
+from benchmarks.learning.tasks import BY_NAME, CLASSIC
+from benchmarks.learning.train import FIRST_SEED, SEEDS, EvaluateAlong, evaluate
+from lmpolicy.envs import CartPole
+
+TASK = BY_NAME["cartpole"]
+SIGNS = {"left": -1, "right": 1}
+FIELDS = (
+    "observation",
+    "seed",
+    "env_steps",
+    "train_seconds",
+    "episodes",
+    "mean_return",
+    "std_return",
+    "mean_length",
+    "sampled",
+    "processor",
+    "torch",
+)
+
+
+class TellNumbers(gym.ObservationWrapper[Any, Any, Any]):
+    """Give the numbers that the words tell: left is negative, right is positive.
+
+    :param env: CartPole.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self.words = CartPole()
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        """Angle now and in 10 steps (degrees), place now and in 50 steps (m).
+
+        :param observation: of the env.
+        """
+        text = self.words.format_observation(observation)
+        found = re.findall(r"(left|right) (\d+\.\d)", text)
+        return np.array([SIGNS[side] * float(number) for side, number in found], dtype=np.float32)
+
+
+OBSERVATIONS = {"words": TellNumbers, "env": None}
+"""What the network is given, and the wrapper that makes it."""
+
+
+def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Train and evaluate; return a row per evaluation.
+
+    :param observation: one of ``OBSERVATIONS``.
+    :param seed: of training.
+    :param args: of the command.
+    """
+    run = Run(TASK, CLASSIC, seed, args.output.parent, args.steps, args.episodes)
+    make = partial(make_vec_env, TASK.env_id, wrapper_class=OBSERVATIONS[observation])
+    evaluation = make(run.evaluation_copies, seed=FIRST_SEED + SEEDS * seed)
+    model = PPO("MlpPolicy", make(run.classic.n_envs, seed=seed), seed=seed, device="cpu", **run.classic.arguments)
+    rows: list[dict[str, Any]] = []
+
+    def measure(steps: int, seconds: float, sampled: bool = False) -> None:
+        numbers = evaluate(model, evaluation, run.evaluation_episodes, sampled)
+        row = {"observation": observation, "seed": seed, "env_steps": steps, "train_seconds": f"{seconds:.1f}"}
+        rows.append({**row, **numbers, "processor": processor(), "torch": torch.__version__})
+        actions = "sampled" if sampled else "most likely"
+        print(f"{observation}, seed {seed}: {steps:>6,} env steps, return {numbers['mean_return']} ({actions} actions)")
+
+    along = EvaluateAlong(args.every, measure)
+    model.learn(run.settings.total_timesteps, callback=along)
+    seconds = along.seconds()
+    for sampled in (False, True):
+        measure(model.num_timesteps, seconds, sampled)
+    return rows
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102, 103, 104])
+    parser.add_argument("--observations", nargs="+", choices=OBSERVATIONS, default=list(OBSERVATIONS))
+    parser.add_argument("--steps", type=int, help="env steps of training; default: those of benchmarks.learning")
+    parser.add_argument("--episodes", type=int, help="per evaluation; default: those of benchmarks.learning")
+    parser.add_argument("--every", type=int, default=TASK.every, help="env steps between evaluations")
+    parser.add_argument("--output", type=Path, default=RESULTS / "equal_information.csv")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)  # the network is tiny
+    rows = [row for which in args.observations for seed in args.seeds for row in learn(which, seed, args)]
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with args.output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    print(args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Judging from the numbers of rollouts and updates whether a policy still learns, and warning where it does not."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch as th
+
+from lmpolicy.lm.actor import Decision
+from lmpolicy.lm.behaviour import Behaviour, BehaviourStream
+
+MIN_DECISIONS = 256
+"""A judgement is on at least so many decisions: A2C's rollouts of 5 steps say nothing each by itself."""
+IN_A_ROW = 3
+"""Judgements in a row before a warning of a collapse, or of a batch without differences."""
+LOW_ENTROPY = 0.01
+"""Entropy below which a policy counts as sure, as a share of log(number of legal phrases): 99.93 % on one of two."""
+SAME_ANSWER = 0.01
+"""Mutual information, as the same share, below which a sure policy does the same whatever it reads."""
+HIGH_ENTROPY = 0.1
+"""Entropy, as the same share, above which a policy was open at its beginning."""
+EARLY = 10
+"""Judgements that are the beginning of training."""
+LITTLE_INFORMATION = 1e-3
+"""Mutual information below which a policy that is not sure ignores what it reads."""
+IGNORING_IN_A_ROW = 5
+CONSTANT = 1e-3
+"""Spread of the gradients at the log-probabilities, relative to the largest, below which all advantages are equal."""
+
+
+class GuardWarning(UserWarning):
+    """Training goes on, but a guard rail of the policy was touched; each warns once per policy."""
+
+
+class LearningJudge:
+    """Warns once each of three ways in which a policy learns nothing more.
+
+    *Entropy collapse* cannot be told by the entropy alone, since the best policy of most envs is sure. It is a collapse
+    if the policy is sure and does the same whatever it reads, or if it was open at first and sure within the first
+    ten judgements: PPO's clipping lets no healthy run get to 1 % of the entropy that fast, but too high a learning rate
+    does. Three judgements in a row, each over at least 256 decisions.
+
+    *Batches without differences*: in the first minibatch of an update the ratio is 1, hence nothing is clipped and the
+    gradient at the log-probabilities is the advantage of each row. If all are equal, there is nothing to learn.
+
+    *Ignored input*: mutual information of observation and action near 0 in five judgements in a row, over decisions
+    with the same legal phrases and more than one prompt. An untrained policy may well begin so, hence not within the
+    first ten. A policy that is sure is left to the check for a collapse.
+    """
+
+    def __init__(self) -> None:
+        self.warned: set[str] = set()
+        self.judgements = 0
+        self._stream = BehaviourStream()
+        self._began_open = False
+        self._sure_early = self._sure_same = self._ignoring = 0
+        self._equal: tuple[int, int] = (0, 0)  # updates in a row whose advantages were equal, decisions in them
+        self._decisions = 0
+        self._first_gradient: th.Tensor | None = None
+
+    def acted(self, decision: Decision) -> None:
+        """Note decisions of a rollout.
+
+        :param decision: what was decided.
+        """
+        self._decisions += len(decision.keys)
+        if decision.probabilities is not None:
+            self._stream.add(decision.keys, decision.probabilities.detach(), decision.entropy.detach())
+
+    def first_gradient(self, gradient: th.Tensor) -> None:
+        """Note what reaches the log-probabilities in the first minibatch of an update.
+
+        :param gradient: ``(B,)``; looked at only later, since it is on the device.
+        """
+        if len(gradient) > 1:
+            self._first_gradient = th.stack([gradient.max() - gradient.min(), gradient.abs().max()])
+
+    def begin_update(self, actor_learns: bool, when: str) -> None:
+        """Judge the last update and the rollout since.
+
+        :param actor_learns: whether training changes what the policy does; else the rollout says nothing of it.
+        :param when: how far training has come, for the warnings.
+        """
+        self._judge_advantages(when)
+        if not actor_learns:
+            self._stream = BehaviourStream()
+        elif self._stream.decisions >= MIN_DECISIONS:
+            behaviour = self._stream.behaviour()
+            self._stream = BehaviourStream()
+            if behaviour is not None:
+                self._judge_behaviour(behaviour, when)
+
+    def _judge_advantages(self, when: str) -> None:
+        if self._first_gradient is not None:
+            spread, largest = self._first_gradient.tolist()
+            updates, decisions = self._equal
+            equal = spread <= CONSTANT * largest
+            self._equal = (updates + 1, decisions + self._decisions) if equal else (0, 0)
+            self._first_gradient = None
+        self._decisions = 0
+        updates, decisions = self._equal
+        if updates >= IN_A_ROW and decisions >= MIN_DECISIONS:
+            self._warn(
+                "equal advantages",
+                f"all advantages were equal in each of the last {updates} updates ({decisions} decisions): no action "
+                "was better than another, so the policy learns nothing. Are all rewards equal, e.g. always 0? Then "
+                "reward progress too, explore more (ent_coef, temperature) or make rollouts longer (n_steps, n_envs)",
+                when,
+            )
+
+    def _judge_behaviour(self, now: Behaviour, when: str) -> None:
+        self.judgements += 1
+        if self.judgements == 1:
+            self._began_open = now.entropy >= HIGH_ENTROPY
+        sure, told = now.entropy < LOW_ENTROPY, now.information is not None
+        early = sure and self._began_open and self.judgements <= EARLY + IN_A_ROW - 1
+        same = now.information is not None and now.information < SAME_ANSWER
+        ignores = (
+            now.information is not None
+            and now.information < LITTLE_INFORMATION
+            and not sure
+            and self.judgements > EARLY
+        )
+        self._sure_early = self._sure_early + 1 if early else 0
+        self._sure_same = self._sure_same + 1 if sure and same else 0
+        if told:
+            self._ignoring = self._ignoring + 1 if ignores else 0
+        if max(self._sure_early, self._sure_same) >= IN_A_ROW:
+            how = "takes the same action whatever it reads" if same else "became sure at the beginning of training"
+            self._warn(
+                "collapse",
+                f"the policy's entropy has collapsed: {100 * now.entropy:.2g} % of that of an even choice, and it "
+                f"{how}. It explores no more and will hardly learn anything else. Raise ent_coef, lower learning_rate, "
+                "or set target_kl (e.g. 0.02); if it was sure from the start, set score_normalization='token' or raise "
+                "temperature. Harmless if the return is already as high as it can be: then this is the best policy",
+                when,
+            )
+        if self._ignoring >= IGNORING_IN_A_ROW:
+            self._warn(
+                "ignored input",
+                f"the policy ignores what it reads: in {self._ignoring} rollouts in a row its probabilities were the "
+                "same for different prompts (mutual information of observation and action below "
+                f"{100 * LITTLE_INFORMATION:g} % of the largest possible). Is what matters in the prompt, and not cut "
+                'off info["prompt_truncated"]? Else raise learning_rate or the rank of lora, or lower ent_coef. '
+                "Harmless if the best action is the same everywhere",
+                when,
+            )
+
+    def _warn(self, name: str, message: str, when: str) -> None:
+        if name not in self.warned:
+            self.warned.add(name)
+            warnings.warn(f"{message} ({when}; not warned of again)", GuardWarning, stacklevel=2)

@@ -1,0 +1,34 @@
+"""Load the tokenizer of the model that answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lmpolicy.bundled import model_path
+
+
+def load_tokenizer(tokenizer: Any) -> Any:
+    """Load a tokenizer by its name or folder.
+
+    :param tokenizer: hub id, local folder, or ``None`` for the tokenizer of the bundled LM. A Transformers tokenizer is
+        returned as it is.
+    :raises OSError: if the tokenizer cannot be loaded; the message says which one to name.
+    :raises TypeError: if the argument is something else.
+    """
+    if tokenizer is None or isinstance(tokenizer, str | Path):
+        from transformers import AutoTokenizer  # here, because it takes a second and action_mode="score" needs none
+
+        try:
+            return AutoTokenizer.from_pretrained(model_path(tokenizer))
+        except Exception as error:  # OSError, ValueError; a bare Exception for a broken file
+            raise OSError(
+                f"the tokenizer {tokenizer!r} could not be loaded: {error}\nGive tokenizer= the hub id or local folder "
+                "of the policy's model"
+            ) from error
+    if not hasattr(tokenizer, "get_vocab") or not hasattr(tokenizer, "decode"):
+        raise TypeError(
+            "tokenizer must be a hub id, a local folder, a Transformers tokenizer or None (the bundled LM's), got "
+            f"{type(tokenizer).__name__}"
+        )
+    return tokenizer

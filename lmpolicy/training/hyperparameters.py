@@ -1,0 +1,158 @@
+"""How to train on an env, for the unmodified PPO of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from lmpolicy.envs import require_package
+from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
+from lmpolicy.training.env_settings import EnvSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(EnvSettings):
+    """Say how to train on an env: the env, the arguments of PPO, and the callbacks.
+
+    Example:
+        >>> import lmpolicy
+        >>> from stable_baselines3 import PPO
+        >>> settings = lmpolicy.hyperparameters("CartPole-v1")
+        >>> env = settings.make_env(seed=0)
+        >>> model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, **settings.ppo)
+        >>> model.learn(settings.total_timesteps, callback=settings.callbacks())  # doctest: +SKIP
+
+    A pair is the value at the beginning and at the end of training. In between, the value changes linearly. Change a
+    setting with :func:`dataclasses.replace`.
+    """
+
+    n_envs: int = 8
+    """Number of copies that run side by side. More decorrelate the batch and make the forward pass of a rollout
+    larger."""
+    total_timesteps: int = 100_000
+    """Env steps of training, over all envs."""
+    normalize_reward: bool = True
+    """Divide rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
+    model: str | None = None
+    """The language model. Default: the bundled LM."""
+    n_steps: int = 128
+    batch_size: int = 256
+    n_epochs: int = 5
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    learning_rate: tuple[float, float] = (5e-4, 1e-4)
+    clip_range: tuple[float, float] = (0.2, 0.2)
+    ent_coef: tuple[float, float] = (0.01, 0.01)
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    target_kl: float | None = None
+    normalize_advantage: bool = True
+    """Whether PPO scales the advantages of a batch to size 1. Off where some batches hold nothing to learn, because
+    rewards are rare or the best policy is reached: scaled advantages of such a batch would be noise of size 1. Without
+    scaling, the entropy bonus keeps the policy exploring until there is a reward, and a policy that has learnt stays
+    as it is."""
+    lora: Mapping[str, Any] = field(default_factory=lambda: {"r": 16, "lora_alpha": 128})
+    """LoRA of the bundled LM. An adapter starts at zero, where only what is common to all prompts learns fast. With a
+    large ``lora_alpha``, the policy reacts to its input before it has settled on one action for all prompts."""
+    score_normalization: str = "sum"
+    """``"token"`` for phrases that the LM has not read before. With ``"sum"``, the LM may be almost sure of one such
+    phrase from the start, and then the policy does not explore."""
+    critic_lr_factor: float = 3.0
+    """Learning rate of the value head as a multiple of the actor's."""
+    value_gradient: bool = False
+    """Whether the value loss also trains the LM."""
+    critic_warmup: int = 0
+    """Number of rollouts at the beginning that train only the critic. See :class:`CriticWarmup`."""
+
+    @property
+    def ppo(self) -> dict[str, Any]:
+        """Arguments of PPO, with ``policy_kwargs``, as a new dict at every call."""
+        return {
+            "n_steps": self.n_steps,
+            "batch_size": self.batch_size,
+            "n_epochs": self.n_epochs,
+            "gamma": self.gamma,
+            "gae_lambda": self.gae_lambda,
+            "learning_rate": _linear(self.learning_rate),
+            "clip_range": _linear(self.clip_range),
+            "ent_coef": self.ent_coef[0],
+            "vf_coef": self.vf_coef,
+            "max_grad_norm": self.max_grad_norm,
+            "target_kl": self.target_kl,
+            "normalize_advantage": self.normalize_advantage,
+            "policy_kwargs": {
+                "model": self.model,
+                "lora": dict(self.lora),
+                "score_normalization": self.score_normalization,
+                "critic_lr_factor": self.critic_lr_factor,
+                "value_gradient": self.value_gradient,
+            },
+        }
+
+    def callbacks(self) -> list[BaseCallback]:
+        """Make the callbacks of these settings: critic warm-up and entropy schedule.
+
+        PPO has no argument for either of them.
+        """
+        callbacks: list[BaseCallback] = []
+        if self.critic_warmup:
+            callbacks.append(CriticWarmup(self.critic_warmup))
+        if self.ent_coef[0] != self.ent_coef[1]:
+            callbacks.append(EntropySchedule(*self.ent_coef))
+        return callbacks
+
+    def for_free_text(self) -> Hyperparameters:
+        """Return settings for answers in free text: ``make_env(action_mode="generate", ...)``.
+
+        They have no entropy bonus, because a policy could earn that bonus with longer and longer answers. Their
+        learning rate is smaller, because one answer is several decisions.
+        """
+        return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
+
+    def make_env(
+        self,
+        seed: int | None = None,
+        n_envs: int | None = None,
+        *,
+        training: bool = True,
+        vec_env_cls: Any = None,
+        **wrapper_kwargs: Any,
+    ) -> VecEnv:
+        """Make copies of the env in words, side by side in one VecEnv.
+
+        :param seed: seed of the first copy. The others have the seeds after it.
+        :param n_envs: number of copies. Default: :attr:`n_envs`.
+        :param training: True: with scaled rewards and the training wrapper, where these are set. False: with the env's
+            own rewards, for evaluation.
+        :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
+        :param wrapper_kwargs: arguments of :class:`TextObservationWrapper`, e.g. ``history``, in place of those that
+            are set.
+        :raises ImportError: if the env's package is not installed. The message says how to install it.
+        """
+        if isinstance(self.env_id, str):
+            require_package(self.env_id)
+        arguments = {**self.wrapper_arguments, **wrapper_kwargs}
+        if arguments.get("action_mode") == "generate":
+            arguments.setdefault("tokenizer", self.model)
+        env = make_vec_env(
+            self.env_id,
+            n_envs or self.n_envs,
+            seed=seed,
+            env_kwargs=dict(self.env_kwargs),
+            wrapper_class=partial(self.put_into_words, wrapper_kwargs=arguments, training=training),
+            vec_env_cls=vec_env_cls,
+        )
+        if training and self.normalize_reward:
+            env = VecNormalize(env, norm_obs=False, gamma=self.gamma)
+        return env
+
+
+def _linear(values: tuple[float, float]) -> LinearSchedule:
+    return LinearSchedule(*values, end_fraction=1.0)
