@@ -21,7 +21,7 @@ html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_theme_options = {"navigation_with_keys": True}
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "tasklist"]
 myst_heading_anchors = 3
 suppress_warnings = [
     "myst.header",  # the model card and the changelog are pages of their own elsewhere
