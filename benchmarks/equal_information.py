@@ -4,8 +4,10 @@
     python -m benchmarks.equal_information --seeds 100
 
 The words tell where pole and cart are and where they will be at the speeds they have, with one decimal: other numbers
-than those of the env, and easier to balance with. Network, settings, env steps and evaluations are those of the method
-classic in benchmarks.learning; the seeds are others than there. Writes benchmarks/results/equal_information.csv.
+than those of the env, and easier to balance with. They are given as they stand in the words (degrees and metres), or
+with the angles in radians, which is the env's own unit. Network, settings, env steps and evaluations are those of the
+method classic in benchmarks.learning; the seeds are others than there. Writes
+benchmarks/results/equal_information.csv.
 """
 
 import argparse
@@ -50,25 +52,42 @@ class TellNumbers(gym.ObservationWrapper[Any, Any, Any]):
     """Give the numbers that the words tell: left is negative, right is positive.
 
     :param env: CartPole.
+    :param angle: the angle in degrees that counts as 1.
+    :param place: the place in m that counts as 1.
     """
 
-    def __init__(self, env: gym.Env) -> None:
+    def __init__(self, env: gym.Env, angle: float = 1.0, place: float = 1.0) -> None:
         super().__init__(env)
-        self.words = CartPole()
+        self.words, self.units = CartPole(), np.array([angle, angle, place, place])
         self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 
     def observation(self, observation: Any) -> Any:
-        """Angle now and in 10 steps (degrees), place now and in 50 steps (m).
+        """Angle now and in 10 steps, place now and in 50 steps (m).
 
         :param observation: of the env.
         """
         text = self.words.format_observation(observation)
         found = re.findall(r"(left|right) (\d+\.\d)", text)
-        return np.array([SIGNS[side] * float(number) for side, number in found], dtype=np.float32)
+        numbers = np.array([SIGNS[side] * float(number) for side, number in found])
+        return (numbers / self.units).astype(np.float32)
 
 
-OBSERVATIONS = {"words": TellNumbers, "env": None}
+OBSERVATIONS: dict[str, Any] = {
+    "words, shares of the limits": partial(TellNumbers, angle=12.0, place=2.4),
+    "words, radians": partial(TellNumbers, angle=180 / np.pi),
+    "words, degrees": TellNumbers,
+    "env": None,
+}
 """What the network is given, and the wrapper that makes it."""
+
+
+def make_env(observation: str) -> Any:
+    """CartPole, as the network is given it.
+
+    :param observation: one of ``OBSERVATIONS``.
+    """
+    wrapper, env = OBSERVATIONS[observation], gym.make(TASK.env_id)
+    return env if wrapper is None else wrapper(env)
 
 
 def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -79,7 +98,7 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
     :param args: of the command.
     """
     run = Run(TASK, CLASSIC, seed, args.output.parent, args.steps, args.episodes)
-    make = partial(make_vec_env, TASK.env_id, wrapper_class=OBSERVATIONS[observation])
+    make = partial(make_vec_env, partial(make_env, observation))
     evaluation = make(run.evaluation_copies, seed=FIRST_SEED + SEEDS * seed)
     model = PPO("MlpPolicy", make(run.classic.n_envs, seed=seed), seed=seed, device="cpu", **run.classic.arguments)
     rows: list[dict[str, Any]] = []
@@ -89,7 +108,10 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
         row = {"observation": observation, "seed": seed, "env_steps": steps, "train_seconds": f"{seconds:.1f}"}
         rows.append({**row, **numbers, "processor": processor(), "torch": torch.__version__})
         actions = "sampled" if sampled else "most likely"
-        print(f"{observation}, seed {seed}: {steps:>6,} env steps, return {numbers['mean_return']} ({actions} actions)")
+        print(
+            f"{observation}, seed {seed}: {steps:>6,} env steps, return {numbers['mean_return']} ({actions} actions)",
+            flush=True,
+        )
 
     along = EvaluateAlong(args.every, measure)
     model.learn(run.settings.total_timesteps, callback=along)

@@ -26,6 +26,7 @@ import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy, TextTask
+from lmpolicy.text.spaces import PADDING_ID
 
 EVERY, EPISODES, EVALUATION_ENVS = 2_000, 100, 20
 FIELDS = (
@@ -106,22 +107,24 @@ class Evaluate(BaseCallback):
 
     def evaluate(self):
         begin, seen = time.perf_counter(), []
-        self.model.policy.engine.pop_totals()
         returns, _ = evaluate_policy(
             self.model,
             self.env,
             EPISODES,
             return_episode_rewards=True,
-            callback=lambda values, _: seen.append(values["info"]["parse_error"]),
+            callback=lambda values, _: seen.append((values["info"]["parse_error"], answer_tokens(values))),
         )
-        totals = self.model.policy.engine.pop_totals()
+        errors, tokens = np.mean(seen, axis=0)
         training = float(np.mean(self.errors)) if self.errors else None
         seconds = begin - self.start - self.seconds
-        self.write(
-            self.num_timesteps, seconds, np.mean(returns), np.mean(seen), training, totals.tokens / totals.answers
-        )
+        self.write(self.num_timesteps, seconds, np.mean(returns), errors, training, tokens)
         self.last, self.errors = self.num_timesteps, []
         self.seconds += time.perf_counter() - begin
+
+
+def answer_tokens(values):
+    """Tokens of the answer that ``evaluate_policy`` has just counted."""
+    return int((values["actions"][values["i"]] != PADDING_ID).sum())
 
 
 def run(task, seed, args, table):

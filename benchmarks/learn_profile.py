@@ -22,12 +22,12 @@ import torch
 from stable_baselines3 import PPO
 
 import lmpolicy.lm.forward
-import lmpolicy.lm.scoring
+import lmpolicy.lm.scorer
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm.forward import PackedForward
-from lmpolicy.lm.reading import Reader
+from lmpolicy.lm.queries import PhraseQueries
 
 LM = ("LM forward", "LM head", "LM backward", "optimizer")
 REST = "Stable-Baselines3 and the rest"
@@ -70,12 +70,12 @@ def watch_everything(stopwatch, model):
     stopwatch.watch(backbone.lm.get_output_embeddings(), "forward", "LM head")
     stopwatch.watch(torch.Tensor, "backward", "LM backward")
     stopwatch.watch(model.policy.optimizer, "step", "optimizer")
-    stopwatch.watch(Reader, "read", "reading and rendering prompts")
+    stopwatch.watch(PhraseQueries, "prompts", "reading and rendering prompts")
     stopwatch.watch(type(backbone.tokenizer), "_encode_plus", "tokenizing")
     stopwatch.watch(lmpolicy.lm.forward, "shared_length", "packing")
     stopwatch.watch(lmpolicy.lm.forward, "pack", "packing")
     stopwatch.watch(PackedForward, "_masks", "masks")
-    stopwatch.watch(lmpolicy.lm.scoring, "phrase_log_probs", "scores from logits")
+    stopwatch.watch(lmpolicy.lm.scorer, "phrase_log_probs", "scores from logits")
     stopwatch.watch(backbone, "values", "value head")
     stopwatch.watch(model.env, "step_wait", "env and its words")
 

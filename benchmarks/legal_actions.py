@@ -32,7 +32,9 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
 from lmpolicy.bundled import WORLDS
-from lmpolicy.lm.scoring import ILLEGAL, ScoringEngine
+from lmpolicy.lm.actors import PhraseActor
+from lmpolicy.lm.scorer import ILLEGAL
+from lmpolicy.text.spaces import decode_bytes, row_keys
 
 THINGS = [
     f"{colour} {kind}"
@@ -112,31 +114,29 @@ class Words(TextTask):
         return dict(itertools.islice(legal.items(), self.max_actions))
 
 
-class Joint(ScoringEngine):
-    """Takes the place of the scoring engine: every phrase behind every prompt.
+class Joint(PhraseActor):
+    """Takes the place of the policy's actor: every phrase behind every prompt.
 
-    :param engine: whose model it has.
-    :param space: of the rows.
+    :param policy: whose model it has.
     """
 
-    def __init__(self, engine, space):
-        super().__init__(engine.backbone, engine.n_actions)
-        self.space = space
+    def __init__(self, policy):
+        super().__init__(policy.backbone, int(policy.action_space.n), policy.settings)
 
-    def __call__(self, rows):
-        backbone = self.backbone
-        prompts = [Prompt.from_json(self.space.decode(row)) for row in rows.cpu().numpy()]
+    def scores(self, keys):
+        backbone = self.scorer.backbone
+        prompts = [Prompt.from_json(decode_bytes(key)) for key in keys]
         pairs = []
         for ids, prompt in zip(backbone.renderer.prompt_ids(prompts), prompts, strict=True):
             pairs += [(ids, list(backbone.renderer.action_ids(phrase))) for phrase in prompt.actions]
-        parts = [self.score(backbone.lm, pairs[begin : begin + CHUNK]) for begin in range(0, len(pairs), CHUNK)]
+        parts = [self.joint(backbone.lm, pairs[begin : begin + CHUNK]) for begin in range(0, len(pairs), CHUNK)]
         scores = pad_sequence(
             torch.cat(parts).split([len(prompt.actions) for prompt in prompts]), batch_first=True, padding_value=ILLEGAL
         )
         return scores, scores.new_zeros(len(scores))
 
     @staticmethod
-    def score(lm, pairs):
+    def joint(lm, pairs):
         """Log-probability of each phrase behind its prompt, from one padded batch."""
         ids = pad_sequence([torch.tensor(prompt + phrase) for prompt, phrase in pairs], batch_first=True)
         columns = torch.arange(ids.shape[1])
@@ -172,7 +172,7 @@ def make_model(actions, seed):
     )
     _, callback = model._setup_learn(STEPS * ENVS)
     model.policy.predict(model._last_obs)  # the first call checks the model and warms up
-    model.policy.engine.forget()
+    model.policy.actor.forget()
     return model, callback
 
 
@@ -180,7 +180,7 @@ def learn(actions, seed, joint):
     """Collect a rollout and learn from it; return the seconds of both and the tokens of an observation when acting."""
     model, callback = make_model(actions, seed)
     if joint:
-        model.policy.engine = Joint(model.policy.engine, model.observation_space)
+        model.policy.actor = Joint(model.policy)
     counter, begin = Counter(model.policy.backbone.lm), time.perf_counter()
     model.collect_rollouts(model.env, callback, model.rollout_buffer, STEPS)
     middle, tokens = time.perf_counter(), counter.tokens
@@ -192,9 +192,9 @@ def learn(actions, seed, joint):
 def exactness(actions, seed):
     """Largest difference between the log-probabilities of both ways, and mean tokens of prompts and phrases."""
     model, _ = make_model(actions, seed)
-    rows = torch.as_tensor(model._last_obs)
+    keys = row_keys(model._last_obs)
     with torch.no_grad():
-        scores, others = model.policy.engine(rows)[0], Joint(model.policy.engine, model.observation_space)(rows)[0]
+        scores, others = model.policy.actor.scores(keys)[0], Joint(model.policy).scores(keys)[0]
     prompts = [Prompt.from_json(model.observation_space.decode(row)) for row in model._last_obs]
     renderer = model.policy.backbone.renderer
     lengths = [len(renderer.action_ids(phrase)) for prompt in prompts for phrase in prompt.actions]

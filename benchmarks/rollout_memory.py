@@ -61,12 +61,12 @@ def rollout(folder, dtype, steps, seed, remembers):
     _, callback = model._setup_learn(steps * ENVS)
     policy = model.policy
     policy.predict(model._last_obs)  # the first call checks the model and warms up
-    policy.engine.forget()
+    policy.actor.forget()
     if not remembers:
         forward = policy.forward
 
         def forgetful(*args, **kwargs):
-            policy.engine.forget()
+            policy.actor.forget()
             return forward(*args, **kwargs)
 
         policy.forward = forgetful

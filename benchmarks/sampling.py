@@ -44,8 +44,9 @@ from benchmarks.scoring.models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, 
 from lmpolicy import Prompt, TextSpace, TokenSpace
 from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
 from lmpolicy.lm.forward import call
+from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.token_head import TokenHead
-from lmpolicy.text.spaces import row_bytes, tokenizer_fingerprint
+from lmpolicy.text.spaces import row_keys, tokenizer_fingerprint
 
 PROMPT, SHARED, NEW, ENVS = 150, 100, 32, (1, 8, 32)
 ONCE, SHORT = 15.0, 60.0
@@ -98,10 +99,10 @@ def make_rows(policy, envs):
 
 def sampling_methods(policy, rows):
     """The ways to answer prompts, by name."""
-    engine, lm = policy.engine, policy.backbone.lm
-    engine.units.ends, engine.stop = (), ()  # before the first call: the sampler is made of them
-    engine.sample(rows[:1])
-    prompts = engine.units.prompts([row_bytes(row) for row in rows.numpy()])
+    actor, lm = policy.actor, policy.backbone.lm
+    actor._sampler = sampler = Sampler(actor.scorer, ends=(), stops=())  # all answers are of the same length
+    actor.choose(rows[:1], False)
+    prompts = [query.context for query in actor.queries.prompts(row_keys(rows.numpy()))]
     width = max(map(len, prompts))
     ids = th.tensor([[0] * (width - len(p)) + p.tolist() for p in prompts])
     mask = th.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
@@ -112,8 +113,8 @@ def sampling_methods(policy, rows):
             lm.generate(input_ids=ids, attention_mask=mask, max_new_tokens=NEW, **plain)
 
     def first():
-        engine.forget()
-        engine._sampler(prompts, NEW)
+        actor.forget()
+        sampler(prompts, NEW)
 
     def one_at_a_time():
         for row, seen in zip(ids, mask, strict=True):
@@ -121,7 +122,7 @@ def sampling_methods(policy, rows):
 
     methods = {
         POLICY: lambda: policy(rows),
-        SAMPLER: lambda: engine._sampler(prompts, NEW),
+        SAMPLER: lambda: sampler(prompts, NEW),
         FIRST: first,
         GENERATE: lambda: generate(ids, mask),
         SINGLE: one_at_a_time,
@@ -141,14 +142,14 @@ def without_gradient(method):
 
 def update_methods(policy, rows):
     """An update of answers, and the bare layers on as many tokens."""
-    engine, lm = policy.engine, policy.backbone.lm
-    answers = np.random.default_rng(0).integers(2, engine.space.n_ids, (len(rows), NEW))
+    actor, lm = policy.actor, policy.backbone.lm
+    answers = np.random.default_rng(0).integers(2, actor.space.n_ids, (len(rows), NEW))
     actions = th.from_numpy(answers)
-    prompts = engine.units.prompts([row_bytes(row) for row in rows.numpy()])
+    prompts = [query.context for query in actor.queries.prompts(row_keys(rows.numpy()))]
     shared = min(int((prompts[0][: len(p)] == p[: len(prompts[0])]).argmin()) for p in prompts[1:])
     width = max(map(len, prompts)) - shared + NEW - 1
     prefix = th.from_numpy(prompts[0][:shared])[None]
-    ids = th.from_numpy(np.random.default_rng(1).integers(2, engine.space.n_ids, (len(rows), width)))
+    ids = th.from_numpy(np.random.default_rng(1).integers(2, actor.space.n_ids, (len(rows), width)))
     chosen = actions.flatten()
 
     def evaluate():
@@ -216,16 +217,16 @@ def run_memory(folder, output, answers=32, tokens=64, rows=None):
     """Peak memory with the logits in chunks (of so many rows; default: as always), and with all of them."""
     policy = make_policy(folder, make_space(folder, tokens), "float32")
     observations = make_rows(policy, answers)
-    engine, lm = policy.engine, policy.backbone.lm
-    engine.units.ends = ()
+    actor, lm = policy.actor, policy.backbone.lm
+    actor.queries.ends = ()
     with th.no_grad():
         policy.predict_values(observations[:1])
     vocabulary = lm.get_output_embeddings().weight.shape[0]
-    engine._head = head = TokenHead(lm, vocabulary)
+    actor.scorer._head = head = TokenHead(lm, vocabulary)
     chunked = rows or head.rows
-    states = th.randn(answers * tokens, engine.backbone.hidden_size, requires_grad=True)
+    states = th.randn(answers * tokens, policy.backbone.hidden_size, requires_grad=True)
     ids = th.randint(vocabulary, (answers * tokens,))
-    actions = th.randint(engine.space.n_ids, (answers, tokens))
+    actions = th.randint(actor.space.n_ids, (answers, tokens))
 
     def layer():
         log_probs, entropies = head(states, ids, 1.0)

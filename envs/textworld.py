@@ -106,13 +106,7 @@ class TextWorldEnv(gym.Env):
                 wanted["level"] = level
             self.files = make_games(challenge, wanted, games, split, folder)
         else:
-            self.files = [Path(one) for one in ([game] if isinstance(game, str | Path) else game)]
-            missing = [str(one) for one in self.files if not (one.is_file() and one.with_suffix(".json").is_file())]
-            if missing or not self.files:
-                raise FileNotFoundError(
-                    f"no game at {', '.join(missing) or 'any place'}: a game is a .z8 file with its .json beside it, "
-                    "as tw-make writes them"
-                )
+            self.files = _existing([game] if isinstance(game, str | Path) else game)
         self.reward, self.render_mode = reward, render_mode
         text: dict[str, spaces.Space[Any]] = {
             part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in (*PARTS, "way_back")
@@ -251,6 +245,18 @@ class TextWorld(TextTask):
         )
         told += [f"Last answer: {heard}"] if heard else []
         return " ".join(told)
+
+
+def _existing(games: Sequence[str | Path]) -> list[Path]:
+    """Return the files of games, or raise an error that names those that are missing."""
+    files = [Path(one) for one in games]
+    missing = [str(one) for one in files if not (one.is_file() and one.with_suffix(".json").is_file())]
+    if missing or not files:
+        raise FileNotFoundError(
+            f"no game at {', '.join(missing) or 'any place'}: a game is a .z8 file with its .json beside it, "
+            "as tw-make writes them"
+        )
+    return files
 
 
 def _plain(text: str) -> str:

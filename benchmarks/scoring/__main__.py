@@ -8,7 +8,7 @@
 
 Methods, each forward alone and forward with backward (default adapters: only those and the value head get gradients):
 
-* engine: ``policy.engine(rows)``, which remembers the tokens of the prompts, as in the epochs of PPO, and nothing else.
+* engine: ``policy.actor.scores(keys)``, which remembers the tokens of the prompts, as in the epochs of PPO, and nothing else.
 * prompts x actions: every phrase behind every prompt in one padded batch, logits of all positions (as TWOSOME does).
 * repeated cache: prompts in one batch, their keys and values repeated for each phrase (as Lamorel does).
 * floor: the layers of the model, without head or mask, over as many tokens as must be run, in one row.
@@ -43,6 +43,7 @@ from benchmarks.scoring.methods import ENGINE, FLOOR, JOINT, REPEATED, ROWS_FLOO
 from benchmarks.scoring.models import BUNDLED, MODELS, best_dtype, make_policy, save_model
 from benchmarks.scoring.report import BACKWARD, FORWARD, print_targets, save_figure
 from benchmarks.scoring.workload import Cell, Workload, cells, make_cell
+from lmpolicy.text.spaces import row_keys
 
 MODES = {FORWARD: False, BACKWARD: True}
 CELL_FIELDS = ("actions", "phrase_tokens", "prompt_tokens", "shared", "batch", "phrases")
@@ -98,7 +99,7 @@ def run_model(name: str, folder: Path | None, table: Table, args: argparse.Names
                 speed[mode] = PROBE_TOKENS / timed(probe, 1, backward, parameters)
                 print(f"{name} ({dtype}): {speed[mode]:.0f} tokens/s, {mode}", flush=True)
         work = make_cell(policy.backbone.renderer, cell, args.seed)
-        policy.engine(work.rows.to(policy.device))  # chooses how to run the model, and reads the rows
+        policy.actor.scores(row_keys(work.rows.numpy()))  # chooses how to run the model, and reads the rows
         for mode, backward in MODES.items():
             line = f"{name} {number}/{len(grid)}: {cell}, {mode}: "
             seconds = work.tokens / speed[mode]

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from benchmarks.scoring.workload import Workload
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.text.spaces import row_keys
 
 ENGINE, JOINT, REPEATED = "engine", "prompts x actions", "repeated cache"
 FLOOR, ROWS_FLOOR = "floor", "floor in rows"
@@ -82,12 +83,12 @@ def make_methods(
 
 
 def engine(policy: LMActorCriticPolicy, work: Workload, weights: th.Tensor) -> Method:
-    """The scoring engine, which also returns values: its sum has them, too."""
-    rows = work.rows.to(policy.device)
+    """The scorer of the policy, which also returns values: its sum has them, too."""
+    rows = work.rows.numpy()
 
     def run() -> th.Tensor:
-        policy.engine.forget()  # a new batch, as in every minibatch of an update
-        scores, values = policy.engine(rows)
+        policy.actor.forget()  # a new batch, as in every minibatch of an update
+        scores, values = policy.actor.scores(row_keys(rows))
         return th.cat([scores.flatten(), values])
 
     everything = th.cat([weights.flatten(), weights.new_ones(len(rows))])

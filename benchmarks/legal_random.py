@@ -1,0 +1,67 @@
+"""What legal moves alone are worth: random play in Taxi, among all actions and among the legal ones.
+
+    python -m benchmarks.legal_random
+
+The named settings of Taxi offer the LM the moves that are legal, which classic PPO is not told. Env, time limit and
+number of episodes are those of benchmarks.learning. Writes benchmarks/results/legal_random.csv.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from stable_baselines3.common.vec_env import VecEnv
+
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.tasks import BY_NAME, lm_settings
+from benchmarks.learning.train import FIRST_SEED, SEEDS, RandomPlay, evaluate, plain_env
+from benchmarks.learning.worlds import RandomPhrases
+
+TASK = BY_NAME["taxi"]
+ALL, LEGAL = "all", "legal"
+FIELDS = ("task", "actions", "seed", "episodes", "mean_return", "std_return", "mean_length")
+
+
+def play(actions: str, seed: int, episodes: int) -> dict[str, Any]:
+    """Evaluate random play; return a row.
+
+    :param actions: ``ALL`` or ``LEGAL``.
+    :param seed: of the play, and of the envs' seeds.
+    :param episodes: how many.
+    """
+    copies, first = min(TASK.copies, episodes), FIRST_SEED + SEEDS * seed
+    player: Any
+    env: VecEnv
+    if actions == LEGAL:
+        env = lm_settings(TASK).make_env(first, copies, training=False)
+        player = RandomPhrases(env, seed)
+    else:
+        env = plain_env(TASK, copies, first)
+        player = RandomPlay(env.action_space, seed)
+    numbers = evaluate(player, env, episodes, sampled=True)
+    env.close()
+    return {"task": TASK.name, "actions": actions, "seed": seed, **{name: numbers[name] for name in FIELDS[3:]}}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--episodes", type=int, default=TASK.episodes, help="per seed")
+    parser.add_argument("--output", type=Path, default=RESULTS / "legal_random.csv")
+    args = parser.parse_args(argv)
+    rows = [play(actions, seed, args.episodes) for actions in (ALL, LEGAL) for seed in args.seeds]
+    for actions in (ALL, LEGAL):
+        returns = [float(row["mean_return"]) for row in rows if row["actions"] == actions]
+        print(f"{TASK.name}, {actions} actions: mean return {fmean(returns):.1f} over {len(returns)} seeds")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with args.output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    print(args.output)
+
+
+if __name__ == "__main__":
+    main()
