@@ -19,7 +19,7 @@ def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import quick_start
 
     monkeypatch.setattr(quick_start, "PPO", short_ppo)
-    quick_start.main(["--steps", "16", "--episodes", "2", "--output", str(tmp_path)])
+    quick_start.main(["--steps", "16", "--episodes", "2", "--output", str(tmp_path), "--settings", "named", "defaults"])
     named, defaults = table(tmp_path / "quick_start.csv")
     assert (named["settings"], defaults["settings"]) == ("named", "defaults")
     assert (int(named["env_steps"]), int(defaults["env_steps"])) == (64, 16)  # whole rollouts: of eight envs, of one
