@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from functools import cache
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,34 +28,65 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NAMES)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _games_are_made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMPOLICY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
-def example(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> ModuleType:
+def example(request: pytest.FixtureRequest) -> ModuleType:
     """An example as a module, with a rollout and an update that take seconds."""
-    if request.param == "text_world":
+    return load(request.param)
+
+
+def load(name: str) -> ModuleType:
+    if name == "text_world":
         pytest.importorskip("textworld")
-        monkeypatch.setenv("LMPOLICY_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))  # games are made once
-    spec = importlib.util.spec_from_file_location(f"example_{request.param}", EXAMPLES / f"{request.param}.py")
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if request.param == "text_world":
+    if name == "text_world":
         module.GAMES, module.TEST_GAMES = 3, 2
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
     if hasattr(module, "SETTINGS"):
         module.SETTINGS = replace(module.SETTINGS, **short)
     else:
         module.HYPERPARAMETERS.update(short)
-    if request.param == "many_envs":  # untrained, Acrobot takes all of its 500 steps
+    if name == "many_envs":  # untrained, Acrobot takes all of its 500 steps
         limit = {"max_episode_steps": 20}
         module.ENVS[:] = [replace(one, env_kwargs={**one.env_kwargs, **limit}) for one in module.ENVS]
     return module
 
 
 def run(module: ModuleType, folder: Path) -> None:
-    module.main(["--steps", "64", "--episodes", "10", "--seed", "3", "--device", "cpu", "--output", str(folder)])
+    module.main(["--steps", "64", "--episodes", "4", "--seed", "3", "--device", "cpu", "--output", str(folder)])
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An example that ran from beginning to end."""
+
+    module: ModuleType
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+    """Runs an example by its name, the first time that it is asked for."""
+
+    @cache
+    def run_once(name: str) -> Finished:
+        module, folder, printed = load(name), tmp_path_factory.mktemp(name) / "new" / "folder", StringIO()
+        with redirect_stdout(printed):
+            run(module, folder)
+        return Finished(module, folder, printed.getvalue())
+
+    return run_once
 
 
 def scores(printed: str) -> dict[str, float]:
@@ -70,18 +105,15 @@ def rows(printed: str) -> dict[str, list[float]]:
     return {env_id: [float(number) for number in re.findall(r"(\S+) \+-", cells)] for env_id, cells in lines}
 
 
-@pytest.mark.parametrize("example", NAMES, indirect=True)
-def test_example_trains_saves_and_sums_up(
-    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(example, tmp_path / "new" / "folder")
-    printed = capsys.readouterr().out
+@pytest.mark.parametrize("name", NAMES)
+def test_example_trains_saves_and_sums_up(finished: Callable[[str], Finished], name: str) -> None:
+    printed = finished(name).printed
     assert list(scores(printed)) == ["random", "before training", "after training"]
     steps = re.search(r"learnt in (\d+) env steps", printed)
     assert steps is not None
     assert 64 <= int(steps[1]) <= 128
     assert "stopped early" not in printed
-    model = PPO.load(tmp_path / "new" / "folder" / "model.zip", device="cpu")
+    model = PPO.load(finished(name).folder / "model.zip", device="cpu")
     assert model.num_timesteps == int(steps[1])
 
 
@@ -100,18 +132,12 @@ def test_ctrl_c_ends_the_training_but_not_the_example(
     assert (tmp_path / "model.zip").exists()
 
 
-@pytest.mark.parametrize("example", ["cartpole"], indirect=True)
-def test_cartpole_draws_the_curve_and_tells_an_episode(
-    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(example, tmp_path)
-    picture = (tmp_path / "learning_curve.png").read_bytes()
+def test_cartpole_draws_the_curve_and_tells_an_episode(finished: Callable[[str], Finished]) -> None:
+    picture = (finished("cartpole").folder / "learning_curve.png").read_bytes()
     assert picture.startswith(PNG)
     assert len(picture) > 10_000
-    printed = capsys.readouterr().out
-    decisions = re.findall(
-        r"push left (\d\.\d\d) \| push right (\d\.\d\d) -> push (left|right)$", printed, re.MULTILINE
-    )
+    decision = r"push left (\d\.\d\d) \| push right (\d\.\d\d) -> push (left|right)$"
+    decisions = re.findall(decision, finished("cartpole").printed, re.MULTILINE)
     assert 8 <= len(decisions) <= 11
     for left, right, taken in decisions:
         assert float(left) + float(right) == pytest.approx(1, abs=0.011)
@@ -139,7 +165,7 @@ def test_cartpole_says_how_the_episode_ended(
 
 @pytest.mark.parametrize("example", WRITING, indirect=True)
 def test_answers_in_free_text(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--generate", "4", "--steps", "64", "--episodes", "10", "--device", "cpu", "--output", str(tmp_path)]
+    arguments = ["--generate", "4", "--steps", "64", "--episodes", "3", "--device", "cpu", "--output", str(tmp_path)]
     example.main(arguments)
     printed = capsys.readouterr().out
     assert list(scores(printed)) == ["random", "before training", "after training"]
@@ -184,13 +210,9 @@ def test_help_names_every_option(example: ModuleType, capsys: pytest.CaptureFixt
         assert option in printed
 
 
-@pytest.mark.parametrize("example", ["many_envs"], indirect=True)
-def test_many_envs_prints_a_line_for_each(
-    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(example, tmp_path)
-    table = rows(capsys.readouterr().out)
-    assert list(table) == [one.env_id for one in example.ENVS]
+def test_many_envs_prints_a_line_for_each(finished: Callable[[str], Finished]) -> None:
+    table = rows(finished("many_envs").printed)
+    assert list(table) == [one.env_id for one in finished("many_envs").module.ENVS]
     assert list(table) == ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1", "CliffWalking-v1", "Acrobot-v1"]
     lowest = {"CartPole-v1": 1, "Blackjack-v1": -1, "FrozenLake-v1": 0, "CliffWalking-v1": -2000, "Acrobot-v1": -20}
     highest = {"CartPole-v1": 20, "Blackjack-v1": 1, "FrozenLake-v1": 1, "CliffWalking-v1": -13, "Acrobot-v1": 0}

@@ -16,7 +16,6 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from lmpolicy import LMActorCriticPolicy, NonFiniteError, TextObservationWrapper, WatchLearning
 from lmpolicy.lm.actors import TextActor
@@ -42,19 +41,11 @@ class Logged(BaseCallback):
         self.rows.append(dict(self.logger.name_to_value))
 
 
-@pytest.mark.parametrize(
-    ("options", "vec_env_cls"),
-    [({}, None), ({"close_with_phrase": True}, None), ({"history": 2}, None), ({}, SubprocVecEnv)],
-    ids=str,
-)
-def test_ppo_learns(llama: str, options: dict[str, Any], vec_env_cls: Any) -> None:
-    envs = make_vec_env(corridor, 3, 0, env_kwargs={"tokenizer": llama, **options}, vec_env_cls=vec_env_cls)
-    try:
-        model = ppo(llama, envs, {"guard_rails": True})
-        before = weights(model)
-        model.learn(48)
-    finally:
-        envs.close()
+@pytest.mark.parametrize("options", [{}, {"close_with_phrase": True}, {"history": 2}], ids=str)
+def test_ppo_learns(llama: str, options: dict[str, Any]) -> None:
+    model = ppo(llama, make_vec_env(corridor, 3, 0, env_kwargs={"tokenizer": llama, **options}), {"guard_rails": True})
+    before = weights(model)
+    model.learn(48)
     moved = changed(before, weights(model))
     assert any("lora_" in name for name in moved)
     assert any("value_head" in name for name in moved)

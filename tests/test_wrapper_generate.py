@@ -260,10 +260,15 @@ def test_checkers_and_vec_envs_are_content() -> None:
     env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate", max_new_tokens=4)
     check_env(env, skip_render_check=True)
     check_env_sb3(env, warn=False)
-    for vec_env_cls in (DummyVecEnv, SubprocVecEnv):
-        options = {"action_mode": "generate", "max_new_tokens": 4}
+    for vec_env_cls, vec_env_kwargs in ((DummyVecEnv, {}), (SubprocVecEnv, {"start_method": "fork"})):
         envs = make_vec_env(
-            "Blackjack-v1", 2, 0, wrapper_class=TextObservationWrapper, wrapper_kwargs=options, vec_env_cls=vec_env_cls
+            "Blackjack-v1",
+            2,
+            seed=0,
+            wrapper_class=TextObservationWrapper,
+            wrapper_kwargs={"action_mode": "generate", "max_new_tokens": 4},
+            vec_env_cls=vec_env_cls,
+            vec_env_kwargs=vec_env_kwargs,
         )
         try:
             assert isinstance(envs.action_space, TokenSpace)

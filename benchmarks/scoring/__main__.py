@@ -8,7 +8,8 @@
 
 Methods, each forward alone and forward with backward (default adapters: only those and the value head get gradients):
 
-* engine: ``policy.actor.scores(keys)``, which remembers the tokens of the prompts, as in the epochs of PPO, and nothing else.
+* engine: ``policy.actor.scores(keys)``, which remembers the tokens of the prompts, as in the epochs of PPO, and nothing
+  else.
 * prompts x actions: every phrase behind every prompt in one padded batch, logits of all positions (as TWOSOME does).
 * repeated cache: prompts in one batch, their keys and values repeated for each phrase (as Lamorel does).
 * floor: the layers of the model, without head or mask, over as many tokens as must be run, in one row.

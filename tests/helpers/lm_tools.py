@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,20 @@ ROW_BYTES = 512
 
 
 def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
-    """A byte-level BPE tokenizer whose id 0 is an ordinary character, the exclamation mark."""
+    """Save a byte-level BPE tokenizer whose id 0 is an ordinary character, the exclamation mark.
+
+    :param folder: where to; made if it is not there.
+    :param template: the chat template; None for none.
+    :param bos: whether every text begins with a token of its own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in _tokenizer_files(template, bos).items():
+        (folder / name).write_bytes(content)
+
+
+@functools.cache
+def _tokenizer_files(template: str | None, bos: bool) -> dict[str, bytes]:
+    """Contents of the files of a tokenizer; trained once in a run of the tests."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -57,7 +72,9 @@ def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
         tokenizer_object=tokenizer, bos_token="<s>" if bos else None, eos_token="<|end|>", pad_token="<|end|>"
     )
     fast.chat_template = template
-    fast.save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        fast.save_pretrained(folder)
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
 def save_model(folder: Path, name: str, seed: int = 0) -> None:
@@ -199,15 +216,25 @@ def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
     return (weights * finite).sum() + (th.cos(th.arange(len(values))) * values).sum()
 
 
-def assert_same(policy: LMActorCriticPolicy, prompts: list[Prompt], **options: Any) -> None:
+def assert_same(
+    policy: LMActorCriticPolicy, prompts: list[Prompt], naive: LMActorCriticPolicy | None = None, **options: Any
+) -> None:
+    """Scores, values and the gradient of both equal the naive ones.
+
+    :param policy: what is tested.
+    :param prompts: any number.
+    :param naive: a policy of the same weights that the naive formulas are computed with; None: ``policy`` itself.
+    :param options: of :func:`naive_batch`.
+    """
+    naive = naive or policy
     log_probs, values = scored_batch(policy, prompts)
-    expected, expected_values = naive_batch(policy, prompts, **options)
+    expected, expected_values = naive_batch(naive, prompts, **options)
     assert th.equal(log_probs.isinf(), expected.isinf())
     finite = ~expected.isinf()
     th.testing.assert_close(log_probs[finite], expected[finite], rtol=1e-6, atol=1e-5)
     th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
     found = gradients(policy, weighted(log_probs, values))
-    wanted = gradients(policy, weighted(expected, expected_values))
+    wanted = gradients(naive, weighted(expected, expected_values))
     largest = max(float(gradient.abs().max()) for gradient in wanted.values())
     assert largest > 0.01
     assert largest_difference(found, wanted) <= 1e-5 * max(1, largest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import itertools
 import json
 import re
@@ -26,6 +27,15 @@ from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
 from lmpolicy.text.tokenizer import load_tokenizer
 
 FOLDER = BUNDLED / "worlds"
+N_DOCUMENTS = 3_000
+DIGEST = "b128bc8ff8bc7127b51046ef3deac8c57edf0f4a0c10000f3a2f5148f2f72de8"
+"""Of the first of the 20,000 documents that the bundled tokenizer was built from."""
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """The first documents that the bundled tokenizer was built from."""
+    return list(itertools.islice(corpus_worlds.documents(build.TOKENIZER_SEED), N_DOCUMENTS))
 
 
 def test_it_is_small_and_found_by_its_name() -> None:
@@ -37,8 +47,28 @@ def test_it_is_small_and_found_by_its_name() -> None:
     assert load_tokenizer(WORLDS).get_vocab() != load_tokenizer(None).get_vocab()
 
 
-def test_tokenizer_is_rebuilt_byte_by_byte(tmp_path: Path) -> None:
+def test_corpus_is_that_of_the_model(texts: list[str]) -> None:
     """Fails when a task or the corpus says something else than when the model was built: rebuild it then."""
+    found = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    assert found == DIGEST, "run `python -m lmpolicy.pretraining.build worlds`, then note the new digest here"
+
+
+def without_vocabulary(folder: Path) -> dict[str, Any]:
+    """A tokenizer's file but for what depends on how much of the corpus it was trained on."""
+    parts = json.loads((folder / "tokenizer.json").read_text())
+    assert len(parts["model"].pop("vocab")) > len(parts["model"].pop("merges")) > 0
+    return parts
+
+
+def test_tokenizer_of_a_few_documents_is_like_the_bundled_one(tmp_path: Path) -> None:
+    build.build_tokenizer(build.CORPORA["worlds"], vocabulary=2048, sample=200).save_pretrained(tmp_path)
+    assert without_vocabulary(tmp_path) == without_vocabulary(FOLDER)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        assert (tmp_path / name).read_bytes() == (FOLDER / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_tokenizer_is_rebuilt_byte_by_byte(tmp_path: Path) -> None:
     tokenizer = build.build_tokenizer(build.CORPORA["worlds"], vocabulary=2048, sample=20_000)
     tokenizer.save_pretrained(tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -73,12 +103,12 @@ def test_documents_come_from_seeds() -> None:
     assert first != other
 
 
-def test_corpus_plays_at_random() -> None:
+def test_corpus_plays_at_random(texts: list[str]) -> None:
     """Every action is as frequent as the others, also towards what the mission asks for."""
     first = {word: words[0] for words in corpus_worlds.WORDINGS for word in words}
     counts: Counter[str] = Counter()
     towards: Counter[bool] = Counter()
-    for text in itertools.islice(corpus_worlds.documents(7), 3_000):
+    for text in texts:
         if "You play a text adventure" in text or "Room: " in text:
             continue
         for turn, phrase in re.findall(r"<\|user\|>([^<]*)<\|assistant\|>([a-z ]+)<", text):
@@ -96,8 +126,7 @@ def test_corpus_plays_at_random() -> None:
     assert abs(towards[True] / towards.total() - 0.5) < 0.25, towards
 
 
-def test_corpus_tells_of_each_world() -> None:
-    texts = list(itertools.islice(corpus_worlds.documents(3), 500))
+def test_corpus_tells_of_each_world(texts: list[str]) -> None:
     adventures = [text for text in texts if "Room: " in text]
     assert 0.1 < len(adventures) / len(texts) < 0.3
     assert any("Compare " in text for text in texts)

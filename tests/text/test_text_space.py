@@ -210,7 +210,7 @@ def test_vectorised_envs(outer: Any) -> None:
 
 
 def test_worker_processes() -> None:
-    play(SubprocVecEnv([lambda: Monitor(Echo()), lambda: Monitor(Echo())]))
+    play(SubprocVecEnv([lambda: Monitor(Echo()), lambda: Monitor(Echo())], start_method="fork"))
 
 
 def test_normalised_rows_are_refused_with_the_remedy() -> None:
