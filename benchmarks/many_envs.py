@@ -54,7 +54,7 @@ def runs_of(seed, args):
 
 
 def train(seed, args):
-    """Train one adapter on all envs; its runs are in the files of the tasks only once all are complete."""
+    """Train one adapter on all envs. Its runs are added to the files of the tasks once all are complete."""
     example, runs = load_example("many_envs"), runs_of(seed, args)
     training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
     model = PPO(
@@ -78,7 +78,7 @@ def train(seed, args):
 
 
 def evaluation_envs(example, runs, n_actions, seed):
-    """Each env by itself, as wide as all together, with seeds of its own and rewards as they are."""
+    """Make each env by itself, with the action space of all, other seeds than in training and unscaled rewards."""
     return {
         one.env_id: make_multi_env(
             [replace(one, n_envs=runs[one.env_id].evaluation_copies)],
@@ -91,7 +91,7 @@ def evaluation_envs(example, runs, n_actions, seed):
 
 
 def measurement(model, runs, envs, stack):
-    """What evaluates the model on every env and writes a row to the part of its run.
+    """Make a function that evaluates the model on every env and writes a row for each.
 
     :param model: that is trained.
     :param runs: by env id.
@@ -116,7 +116,7 @@ def measurement(model, runs, envs, stack):
 
 
 def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
-    """How far the adapter for all came, against the adapter for this env after as many env steps in it."""
+    """Compare the adapter for all envs with the adapter for this env after as many env steps in it."""
     steps = min(run.steps for run in five.runs)
     curve = {at: interquartile_mean(returns) for at, returns in alone.curve().items()}
     near = min(curve, key=lambda at: abs(at - steps))
@@ -135,7 +135,7 @@ def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
 
 
 def report(folder: Path) -> None:
-    """Print and write the table of all envs of which there are all three kinds of runs."""
+    """Print and write the table. It has the envs with runs of all three kinds."""
     groups = {(group.task.name, group.method): group for group in read_groups(folder)}
     rows = [
         compare(*(groups[task, method] for method in (FIVE, LM, RANDOM)))

@@ -24,7 +24,7 @@ PROBE_STEPS, HELD = 24, 4
 
 
 def digest(run: Run) -> str:
-    """The digest of the settings of a run.
+    """Compute the digest of the settings of a run.
 
     :param run: its threads, device, folder and seed do not count.
     """
@@ -32,7 +32,7 @@ def digest(run: Run) -> str:
 
 
 def one_env(run: Run) -> dict[str, Any]:
-    """What decides about a run on one env.
+    """Collect what decides about a run on one env.
 
     :param run: of a method of benchmarks.learning.
     """
@@ -53,7 +53,7 @@ def one_env(run: Run) -> dict[str, Any]:
 
 
 def five_envs() -> dict[str, Any]:
-    """What decides about a run of one adapter on five envs: the settings of examples/many_envs.py."""
+    """Collect what decides about a run of one adapter on five envs: the settings of examples/many_envs.py."""
     example = load_example("many_envs")
     found: dict[str, Any] = {"ppo": example.HYPERPARAMETERS, "policy_kwargs": example.POLICY_KWARGS}
     for one in example.ENVS:
@@ -63,7 +63,7 @@ def five_envs() -> dict[str, Any]:
 
 
 def describe_words(words: TextTask | None) -> Any:
-    """What tells one way of putting an env into words from another, as far as it is not in code.
+    """Describe how an env is put into words, as far as it is not in code.
 
     :param words: a task; ``None`` for the bundled one.
     """
@@ -72,7 +72,7 @@ def describe_words(words: TextTask | None) -> Any:
 
 
 def describe_wrapper(wrapper: Wrapper | None, env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
-    """Name and parameters of a training wrapper, and what it does to the rewards of a few steps.
+    """Describe a training wrapper by its name, its parameters and the rewards of a few steps.
 
     The rewards change when its code does, e.g. the formula of a potential.
 
@@ -90,7 +90,7 @@ def describe_wrapper(wrapper: Wrapper | None, env_id: str, env_kwargs: Mapping[s
 
 @cache
 def _rewards(wrapper: Wrapper, env_id: str, env_kwargs: tuple[tuple[str, Any], ...]) -> tuple[str, ...]:
-    """Rewards of an episode in which each action is held for some steps, rounded against machines' last digits."""
+    """Play a few steps and return the rewards, rounded, since machines differ in the last digits."""
     env = wrapper(gym.make(env_id, **dict(env_kwargs)))
     assert isinstance(env.action_space, gym.spaces.Discrete)
     env.reset(seed=0)
@@ -105,7 +105,7 @@ def _rewards(wrapper: Wrapper, env_id: str, env_kwargs: tuple[tuple[str, Any], .
 
 
 def short_hash(settings: Any) -> str:
-    """Eight hexadecimal digits.
+    """Hash settings to eight hexadecimal digits.
 
     :param settings: anything whose ``repr`` tells what it is.
     """

@@ -63,7 +63,9 @@ def read_runs(path: Path) -> Runs:
 
 
 def write_runs(path: Path, runs: Mapping[tuple[str, int], Iterable[Mapping[str, Any]]]) -> None:
-    """Write a file whole, in the order of methods and seeds; it is never there in part.
+    """Write all runs of a task in the order of methods and seeds.
+
+    The file is replaced whole, so that an interruption leaves the one before.
 
     :param path: of the CSV file.
     :param runs: rows by method and seed.

@@ -161,7 +161,7 @@ def by_task(groups: list[Group]) -> dict[str, list[Group]]:
 
 
 def interquartile_mean(numbers: list[float]) -> float:
-    """Mean of the middle half: less at the mercy of one seed than the mean, of fewer than all of them the median."""
+    """Average the middle half of the numbers, so that one seed alone changes little."""
     from scipy.stats import trim_mean
 
     return float(trim_mean(numbers, 0.25))
@@ -211,7 +211,7 @@ SUMMARY = (
 
 
 def summarize(group: Group) -> dict[str, str]:
-    """A line of ``learning_summary.csv``; an interval or a number of steps that there is not stays empty."""
+    """Make a line of ``learning_summary.csv``; what a group does not have is left empty."""
     finals, bounds = group.finals, interval(group.finals)
     learns = group.learns
     reached, staying = group.steps_to_threshold(), group.steps_to_stay()

@@ -39,8 +39,8 @@ class Task:
     episodes: int = 100
     """Per evaluation."""
     copies: int = 100
-    """Envs side by side in an evaluation: one forward of the LM serves all of them, and all play until the last has
-    ended its share. With fewer, less play is for nothing where some episodes are much longer than others."""
+    """Envs side by side in an evaluation. One forward of the LM serves all of them, but all play until the last one has
+    ended its share of the episodes. Where some episodes are much longer than others, fewer envs waste less play."""
     every: int = 5_000
     """Env steps between evaluations."""
     wide: bool = False
