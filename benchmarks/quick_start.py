@@ -1,0 +1,105 @@
+"""What the README's quick start reaches: CartPole with the named settings, and with the defaults of PPO.
+
+    python -m benchmarks.quick_start                             # with the named settings
+    python -m benchmarks.quick_start --settings named defaults   # also with the defaults of PPO: slower
+
+Trains once per choice of settings, evaluates 100 episodes with the most likely action, and writes
+benchmarks/results/quick_start.csv. For the named settings, it also writes benchmarks/results/quick_start.txt: what the
+agent reads in five states and how likely each action is, before and after the training.
+"""
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+
+import lmpolicy
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+
+ENV_ID = "CartPole-v1"
+SETTINGS = lmpolicy.hyperparameters(ENV_ID)
+STATES = (
+    (0.0, 0.0, 0.0, 0.0),
+    (0.1, 0.2, 0.03, 0.1),
+    (0.1, 0.2, -0.03, -0.1),
+    (0.5, 0.3, 0.05, -0.2),
+    (-1.2, -0.4, -0.02, 0.05),
+)
+"""Cart position (m), cart velocity (m/s), pole angle (rad), angular velocity (rad/s)."""
+FIELDS = ("settings", "seed", "env_steps", "before", "after", "sampled", "episodes", "minutes", "threads", "processor")
+
+
+def make_model(name, seed):
+    """The learner as the README makes it, and its callbacks."""
+    if name == "defaults":
+        env = TextObservationWrapper(gym.make(ENV_ID))
+        return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu"), []
+    env = SETTINGS.make_env(seed=seed)
+    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **SETTINGS.ppo), SETTINGS.callbacks()
+
+
+def evaluate(model, episodes, deterministic=True):
+    """Mean return on envs of their own."""
+    env = SETTINGS.make_env(1000, n_envs=10, training=False)
+    return evaluate_policy(model, env, episodes, deterministic=deterministic)[0]
+
+
+@torch.no_grad()
+def show(model):
+    """What the agent reads in each of the states, with the probability of each action."""
+    env = TextObservationWrapper(gym.make(ENV_ID))
+    env.reset(seed=0)
+    lines = []
+    for state in STATES:
+        row, _ = model.policy.obs_to_tensor(env.encode(state))
+        shares = model.policy.get_distribution(row).distribution.probs[0].tolist()
+        said = ", ".join(f"{phrase} {share:.2f}" for phrase, share in zip(env.prompt.actions, shares, strict=True))
+        lines += [env.task.format_observation(state), f"    -> {said}"]
+    return "\n".join(lines)
+
+
+def measure(name, args):
+    """Train once; return the row of the table and what the agent says before and after."""
+    model, callbacks = make_model(name, args.seed)
+    before, said = evaluate(model, args.episodes), show(model)
+    start = time.perf_counter()
+    model.learn(args.steps, callback=callbacks)
+    minutes = (time.perf_counter() - start) / 60
+    after, sampled = evaluate(model, args.episodes), evaluate(model, args.episodes, deterministic=False)
+    print(f"{name}: {before:.1f} before, {after:.1f} after ({sampled:.1f} sampled), {minutes:.1f} minutes", flush=True)
+    numbers = [f"{before:.1f}", f"{after:.1f}", f"{sampled:.1f}"]
+    row = [name, args.seed, model.num_timesteps, *numbers, args.episodes, f"{minutes:.1f}", args.threads, processor()]
+    return row, f"before training\n{said}\n\nafter {model.num_timesteps} env steps\n{show(model)}\n"
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--settings", nargs="+", choices=("named", "defaults"), default=["named"])
+    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps)
+    parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    args.output.mkdir(parents=True, exist_ok=True)
+    with (args.output / "quick_start.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(FIELDS)
+        for name in args.settings:
+            row, said = measure(name, args)
+            table.writerow(row)
+            file.flush()
+            if name == "named":
+                (args.output / "quick_start.txt").write_text(said)
+
+
+if __name__ == "__main__":
+    main()

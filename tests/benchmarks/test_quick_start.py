@@ -1,0 +1,32 @@
+"""The benchmark behind the README's quick start trains both ways and keeps what it promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.learning_tools import table
+from stable_baselines3 import PPO
+
+
+def short_ppo(*args: Any, **kwargs: Any) -> PPO:
+    return PPO(*args, **{**kwargs, "n_steps": 8, "batch_size": 8, "n_epochs": 1})
+
+
+def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import quick_start
+
+    monkeypatch.setattr(quick_start, "PPO", short_ppo)
+    quick_start.main(["--steps", "16", "--episodes", "2", "--output", str(tmp_path), "--settings", "named", "defaults"])
+    named, defaults = table(tmp_path / "quick_start.csv")
+    assert (named["settings"], defaults["settings"]) == ("named", "defaults")
+    assert (int(named["env_steps"]), int(defaults["env_steps"])) == (64, 16)  # whole rollouts: of eight envs, of one
+    assert all(float(row[name]) > 0 for row in (named, defaults) for name in ("before", "after", "sampled"))
+    said = (tmp_path / "quick_start.txt").read_text()
+    shares = [float(share) for share in re.findall(r"push \w+ (\d\.\d\d)", said)]
+    assert len(shares) == 2 * 2 * len(quick_start.STATES)
+    assert all(
+        left + right == pytest.approx(1, abs=0.011) for left, right in zip(shares[::2], shares[1::2], strict=True)
+    )
