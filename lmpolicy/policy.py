@@ -87,6 +87,16 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self.optimizer.register_state_dict_post_hook(_shorten_steps)
         self.register_load_state_dict_post_hook(self._ignore_frozen_keys)
 
+    def set_training_mode(self, mode: bool) -> None:
+        """Put the policy into training or evaluation mode.
+
+        SB3 asks for it in every ``predict``; walking all modules takes as long as a tenth of an answer does.
+
+        :param mode: True for training.
+        """
+        if mode != self.training:
+            super().set_training_mode(mode)
+
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Choose an action for each observation.
 

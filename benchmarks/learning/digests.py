@@ -6,21 +6,30 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gymnasium as gym
 
 from benchmarks.common.examples import load_example
-from benchmarks.learning.tasks import FIVE, UNTRAINED
-from lmpolicy import TextTask
+from benchmarks.learning.tasks import FIVE, UNTRAINED, Task
+from lmpolicy import Hyperparameters, TextTask
 from lmpolicy.envs import package_of
-
-if TYPE_CHECKING:
-    from benchmarks.learning.runs import Run
 
 Wrapper = Callable[[gym.Env], gym.Env]
 PROBE_STEPS, HELD = 24, 4
 """Steps that show what a training wrapper does to rewards, and for how many of them an action is kept."""
+
+
+class Run(Protocol):
+    """What decides about the results of a run."""
+
+    method: str
+    model: str | None
+    task: Task
+    classic: Any
+    settings: Hyperparameters
+    evaluation_episodes: int
+    is_lm: bool
 
 
 def digest(run: Run) -> str:
