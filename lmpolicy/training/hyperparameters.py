@@ -1,4 +1,4 @@
-"""How to train on an env, for the unmodified PPO of Stable-Baselines3."""
+"""Say how to train on an env with the unmodified PPO of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -41,18 +41,29 @@ class Hyperparameters(EnvSettings):
     normalize_reward: bool = True
     """Divide rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
     model: str | None = None
-    """The language model. Default: the bundled LM."""
+    """Hub id, folder or ``"lmpolicy/worlds"``. Default: the bundled LM."""
     n_steps: int = 128
+    """Number of env steps of each copy in a rollout."""
     batch_size: int = 256
+    """Number of decisions in a minibatch."""
     n_epochs: int = 5
+    """Number of times that an update goes over a rollout."""
     gamma: float = 0.99
+    """Discount of rewards, per env step."""
     gae_lambda: float = 0.95
+    """Discount of the critic's errors in advantages (generalised advantage estimation), per env step."""
     learning_rate: tuple[float, float] = (5e-4, 1e-4)
+    """Learning rate of the optimizer, at the beginning and at the end."""
     clip_range: tuple[float, float] = (0.2, 0.2)
+    """Distance from 1 at which PPO clips its ratio, at the beginning and at the end."""
     ent_coef: tuple[float, float] = (0.01, 0.01)
+    """Weight of the entropy bonus in the loss, at the beginning and at the end."""
     vf_coef: float = 0.5
+    """Weight of the value loss in the loss."""
     max_grad_norm: float = 0.5
+    """Norm above which gradients are clipped."""
     target_kl: float | None = None
+    """Divergence from the policy of the rollout at which an update ends early, as in PPO. None: no limit."""
     normalize_advantage: bool = True
     """Whether PPO scales the advantages of a batch to size 1. Off where some batches hold nothing to learn, because
     rewards are rare or the best policy is reached: scaled advantages of such a batch would be noise of size 1. Without
@@ -69,7 +80,7 @@ class Hyperparameters(EnvSettings):
     value_gradient: bool = False
     """Whether the value loss also trains the LM."""
     critic_warmup: int = 0
-    """Number of rollouts at the beginning that train only the critic. See :class:`CriticWarmup`."""
+    """Number of rollouts at the beginning that train only the critic. See :class:`~lmpolicy.CriticWarmup`."""
 
     @property
     def ppo(self) -> dict[str, Any]:

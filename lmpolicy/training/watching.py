@@ -25,7 +25,7 @@ EPISODES = 100
 class WatchLearning(BaseCallback):
     """Log how the policy behaves and learns, and show some of its turns.
 
-    SB3's logger is given the following numbers at the end of each rollout, besides SB3's own. They are about the
+    At the end of each rollout, SB3's logger is given the following numbers besides SB3's own. They are about the
     decisions of the rollout:
 
     ``lm/entropy`` in nats, ``lm/largest_probability`` and ``lm/legal_actions`` are means. ``lm/mutual_information`` is
@@ -35,10 +35,10 @@ class WatchLearning(BaseCallback):
     ``lm/prompt_tokens_max`` are lengths of prompts. ``lm/truncation_rate`` is the share of prompts that had to be
     shortened.
 
-    If the policy writes its answers, the first three sentences are replaced by these: ``lm/entropy`` is in nats per
-    token. ``lm/answer_tokens_mean`` is the length of an answer. ``lm/unfinished_rate`` is the share of answers that
-    were cut off at ``max_new_tokens``. ``lm/parse_error_rate`` is the share of answers that name no legal action, and
-    ``lm/clipped_rate`` the share of those that name a number out of bounds.
+    If the policy writes its answers, these numbers take the place of those up to ``lm/parse_error_rate``:
+    ``lm/entropy`` is in nats per token. ``lm/answer_tokens_mean`` is the length of an answer. ``lm/unfinished_rate`` is
+    the share of answers that were cut off at ``max_new_tokens``. ``lm/parse_error_rate`` is the share of answers that
+    name no legal action, and ``lm/clipped_rate`` the share that names a number out of bounds.
 
     ``time/env_steps_per_second`` and ``time/tokens_per_second`` cover the time since the end of the last rollout, which
     is one rollout and one update. The tokens are those of prompts acted on and of answers, each counted once.
@@ -126,7 +126,7 @@ class WatchLearning(BaseCallback):
         return True
 
     def _count_truncated(self, number: int, info: dict[str, Any], done: bool) -> None:
-        """Note whether the prompt just acted on was shortened, and find out about the next one from the running count."""
+        """Note whether the prompt just acted on was shortened, and learn about the next one from the running count."""
         shortened, before = self._shortened[number], self._counts[number]
         if shortened is not None:
             self._truncations.append(shortened)

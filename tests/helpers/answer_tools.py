@@ -1,4 +1,4 @@
-"""Answers in free text, and the naive computation of what the model makes of them."""
+"""Make policies that write, and compute their answers' probabilities in the naive way."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 
 LENGTH = 7
+"""Largest length of an answer in tokens."""
 
 
 def writing_policy(
     model: Path | str, n_phrases: int = 0, max_new_tokens: int = LENGTH, **settings: Any
 ) -> LMActorCriticPolicy:
-    """A policy that writes, without a learner."""
+    """Make a policy that writes, without a learner."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     space = TokenSpace(len(tokenizer), max_new_tokens, tokenizer_fingerprint(tokenizer), n_phrases)
     return make_policy(model, action_space=space, **settings)
 
 
 def writer_of(policy: LMActorCriticPolicy) -> TextActor:
+    """Return the actor of a policy that writes."""
     assert isinstance(policy.actor, TextActor)
     return policy.actor
 
 
 def some_answers(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], seed: int = 0) -> np.ndarray:
-    """Rows of random tokens and phrases, short and long, one that the model ended and the same answer twice."""
+    """Make rows of random tokens and phrases: short ones, long ones, one that the model ended, and one answer twice."""
     space, rng, rows = writer_of(policy).space, np.random.default_rng(seed), []
     ends = writer_of(policy).queries.ends
     for number, prompt in enumerate(prompts):
@@ -48,7 +50,7 @@ def some_answers(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], seed: i
 
 
 def naive_tokens(policy: LMActorCriticPolicy, context: list[int], ids: Sequence[int]) -> tuple[th.Tensor, th.Tensor]:
-    """Log-probability and entropy of each token, from one plain forward over one sequence."""
+    """Return log-probability and entropy of each token, from one plain forward pass over one sequence."""
     space, temperature = writer_of(policy).space, writer_of(policy).scorer.temperature
     logits = policy.backbone.lm(input_ids=th.tensor([context + list(ids)]), use_cache=False).logits[0]
     log_probs = (logits[:, : space.n_ids].float() / temperature).log_softmax(-1)[len(context) - 1 : -1]
@@ -57,7 +59,7 @@ def naive_tokens(policy: LMActorCriticPolicy, context: list[int], ids: Sequence[
 
 
 def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -> tuple[th.Tensor, th.Tensor]:
-    """Log-probability and entropy of an answer as PPO takes them, token by token."""
+    """Return log-probability and entropy of an answer, as PPO is given them, token by token."""
     actor, backbone = writer_of(policy), policy.backbone
     ids, number = actor.space.split(row)
     (context,) = backbone.renderer.prompt_ids([prompt])
@@ -82,7 +84,7 @@ def naive_answer(policy: LMActorCriticPolicy, prompt: Prompt, row: np.ndarray) -
 
 
 def assert_answers_as_naive(policy: LMActorCriticPolicy, prompts: Sequence[Prompt], rows: np.ndarray) -> None:
-    """Log-probabilities, entropies, values and the gradient of all three equal the naive ones."""
+    """Assert that log-probabilities, entropies, values and the gradient of all three equal the naive ones."""
     values, log_prob, entropy = policy.evaluate_actions(encode(prompts), th.from_numpy(rows).float())
     assert entropy is not None
     naive = [naive_answer(policy, prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
@@ -106,7 +108,7 @@ def assert_answers_as_naive(policy: LMActorCriticPolicy, prompts: Sequence[Promp
 
 @th.no_grad()
 def naive_greedy(policy: LMActorCriticPolicy, prompt: Prompt) -> list[int]:
-    """The most likely answer, each token from a forward over everything before it."""
+    """Return the most likely answer. Each token is from a forward pass over everything before it."""
     actor = writer_of(policy)
     (context,) = policy.backbone.renderer.prompt_ids([prompt])
     answer: list[int] = []

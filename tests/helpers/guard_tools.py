@@ -1,4 +1,4 @@
-"""An env of one step, whose rewards a test chooses."""
+"""Make an env of one step whose rewards a test chooses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from lmpolicy import (
 
 
 class Signs(gym.Env):
-    """Shows one of 8 signs; the episode ends after one step. What it pays, ``reward(number of the step)`` says."""
+    """Show one of 8 signs, and end the episode after one step.
+
+    :param reward: reward of a step, given the number of steps so far, this step included.
+    """
 
     observation_space = spaces.Discrete(8)
     action_space = spaces.Discrete(2)
@@ -34,13 +37,17 @@ class Signs(gym.Env):
 
 
 class SignsTask(Told):
+    """Write a sign as its number."""
+
     def format_observation(self, observation: Any) -> str:
         return f"sign {observation}"
 
 
 def signs(reward: Callable[[int], float]) -> gym.Env:
+    """Make the env in words."""
     return TextObservationWrapper(Signs(reward), SignsTask(), max_prompt_bytes=ROW_BYTES)
 
 
 def varied(step: int) -> float:
+    """Return a reward that differs from step to step."""
     return float(step % 3)

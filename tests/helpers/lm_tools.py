@@ -1,4 +1,4 @@
-"""Tiny language models, prompts and the naive formulas that the model side is held against."""
+"""Make tiny language models, prompts and rows, and compute scores and values by the naive formulas."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ CORPUS = (
 )
 CONTEXT = 1024
 MODELS = ("llama", "qwen2", "gpt2", "llama-tied")
-"""llama: GQA, chat template, bos. qwen2: chat template, no bos. gpt2: no template, dropout 0.1. llama-tied: neither."""
+"""llama: GQA, chat template, bos. qwen2: chat template, no bos. gpt2: no template, dropout 0.1. llama-tied: no
+template, no bos."""
 ROW_BYTES = 512
 
 
 def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
     """Save a byte-level BPE tokenizer whose id 0 is an ordinary character, the exclamation mark.
 
-    :param folder: where to; made if it is not there.
-    :param template: the chat template; None for none.
+    :param folder: folder to write; it is made if it does not exist.
+    :param template: chat template. None: the tokenizer has no template.
     :param bos: whether every text begins with a token of its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,7 @@ def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
 
 @functools.cache
 def _tokenizer_files(template: str | None, bos: bool) -> dict[str, bytes]:
-    """Contents of the files of a tokenizer; trained once in a run of the tests."""
+    """Return the contents of a tokenizer's files. They are trained once in a run of the tests."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -78,7 +79,7 @@ def _tokenizer_files(template: str | None, bos: bool) -> dict[str, bytes]:
 
 
 def save_model(folder: Path, name: str, seed: int = 0) -> None:
-    """Save one of :data:`MODELS`, randomly initialised with large weights, so that nothing is near uniform."""
+    """Save one of :data:`MODELS`. Its random weights are large, so that nothing is near uniform."""
     common: dict[str, Any] = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.15}
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
@@ -102,7 +103,7 @@ def save_model(folder: Path, name: str, seed: int = 0) -> None:
 def make_policy(
     model: Path | str, n_actions: int = 4, attention: str = "sdpa", seed: int = 0, **settings: Any
 ) -> LMActorCriticPolicy:
-    """A policy without a learner; adapters and value head randomised, so that no gradient is trivially zero."""
+    """Make a policy without a learner. Adapters and value head are random, so that no gradient is trivially zero."""
     th.manual_seed(seed)
     space = settings.pop("space", None) or TextSpace(ROW_BYTES)
     actions = settings.pop("action_space", None) or spaces.Discrete(n_actions)
@@ -140,19 +141,19 @@ UNSHARED = [
 
 
 def encode(prompts: Iterable[Prompt], max_bytes: int = ROW_BYTES) -> th.Tensor:
-    """Rows as SB3 hands them to the policy, uint8 ``(B, max_bytes)``."""
+    """Return rows as SB3 hands them to the policy, uint8 ``(B, max_bytes)``."""
     space = TextSpace(max_bytes)
     return th.from_numpy(np.stack([space.encode(prompt.to_json()) for prompt in prompts]))
 
 
 def scores_of(policy: LMActorCriticPolicy, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-    """Scores of phrases ``(B, K)`` and values ``(B,)`` of a policy that chooses."""
+    """Return scores of phrases ``(B, K)`` and values ``(B,)`` of a policy that chooses."""
     assert isinstance(policy.actor, PhraseActor)
     return policy.actor.scores(row_keys(rows.numpy()))
 
 
 def naive_scores(policy: LMActorCriticPolicy, prompt: Prompt, normalization: str, temperature: float) -> th.Tensor:
-    """Scores of a prompt's phrases, one plain forward per phrase: no mask, no cache, no padding; ``(K,)``."""
+    """Score a prompt's phrases with one plain forward pass each: no mask, no cache, no padding; ``(K,)``."""
     lm, renderer = policy.backbone.lm, policy.backbone.renderer
     (tokens,) = renderer.prompt_ids([prompt])
     scores = []
@@ -166,7 +167,7 @@ def naive_scores(policy: LMActorCriticPolicy, prompt: Prompt, normalization: str
 
 
 def naive_value(policy: LMActorCriticPolicy, prompt: Prompt) -> th.Tensor:
-    """Value of a prompt, alone in its batch; scalar."""
+    """Return the value of a prompt that is alone in its batch; scalar."""
     backbone = policy.backbone
     (tokens,) = backbone.renderer.prompt_ids([prompt])
     states = backbone.lm(input_ids=th.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states[-1]
@@ -178,7 +179,7 @@ def naive_value(policy: LMActorCriticPolicy, prompt: Prompt) -> th.Tensor:
 def naive_batch(
     policy: LMActorCriticPolicy, prompts: Sequence[Prompt], normalization: str = "sum", temperature: float = 1.0
 ) -> tuple[th.Tensor, th.Tensor]:
-    """Log-probabilities ``(B, K)``, -inf where illegal, and values ``(B,)``, row by row."""
+    """Return log-probabilities ``(B, K)``, -inf where illegal, and values ``(B,)``, prompt by prompt."""
     n_actions = int(policy.action_space.n)  # type: ignore[attr-defined]
     rows = []
     for one in prompts:
@@ -188,7 +189,7 @@ def naive_batch(
 
 
 def gradients(policy: LMActorCriticPolicy, loss: th.Tensor) -> dict[str, th.Tensor]:
-    """Gradient of a scalar with respect to every trainable parameter, by name; zeros where there is none."""
+    """Return the gradient of a scalar at every trainable parameter, by name; zeros where there is none."""
     named = {name: p for name, p in policy.named_parameters() if p.requires_grad}
     found = th.autograd.grad(loss, list(named.values()), allow_unused=True)
     return {
@@ -198,6 +199,7 @@ def gradients(policy: LMActorCriticPolicy, loss: th.Tensor) -> dict[str, th.Tens
 
 
 def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]) -> float:
+    """Return the largest difference between two sets of gradients."""
     assert first.keys() == second.keys()
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
@@ -205,12 +207,13 @@ def largest_difference(first: dict[str, th.Tensor], second: dict[str, th.Tensor]
 def scored_batch(
     policy: LMActorCriticPolicy, prompts: list[Prompt], max_bytes: int = ROW_BYTES
 ) -> tuple[th.Tensor, th.Tensor]:
+    """Return log-probabilities ``(B, K)``, -inf where illegal, and values ``(B,)`` of a policy that chooses."""
     scores, values = scores_of(policy, encode(prompts, max_bytes))
     return scores.log_softmax(-1).masked_fill(scores == ILLEGAL, -th.inf), values
 
 
 def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
-    """A scalar in which every finite entry has a weight of its own."""
+    """Return a scalar in which every finite entry has a weight of its own."""
     weights = th.sin(1 + 3 * th.arange(log_probs.numel())).reshape(log_probs.shape)
     finite = log_probs.masked_fill(log_probs.isinf(), 0)
     return (weights * finite).sum() + (th.cos(th.arange(len(values))) * values).sum()
@@ -219,12 +222,12 @@ def weighted(log_probs: th.Tensor, values: th.Tensor) -> th.Tensor:
 def assert_same(
     policy: LMActorCriticPolicy, prompts: list[Prompt], naive: LMActorCriticPolicy | None = None, **options: Any
 ) -> None:
-    """Scores, values and the gradient of both equal the naive ones.
+    """Assert that scores, values and the gradient of both equal the naive ones.
 
-    :param policy: what is tested.
-    :param prompts: any number.
-    :param naive: a policy of the same weights that the naive formulas are computed with; None: ``policy`` itself.
-    :param options: of :func:`naive_batch`.
+    :param policy: policy under test.
+    :param prompts: any number of prompts.
+    :param naive: policy with the same weights that the naive formulas use. None: ``policy`` itself.
+    :param options: arguments of :func:`naive_batch`.
     """
     naive = naive or policy
     log_probs, values = scored_batch(policy, prompts)
@@ -241,13 +244,13 @@ def assert_same(
 
 
 def chat(*turns: str, system: str = "Choose the best action.", actions: Sequence[str] = ("go left", "up")) -> Prompt:
-    """A prompt whose turns are the user's and the assistant's by turns."""
+    """Make a prompt whose messages are the user's and the assistant's in turn."""
     messages = [("user" if index % 2 == 0 else "assistant", turn) for index, turn in enumerate(turns)]
     return Prompt((*([("system", system)] if system else []), *messages), tuple(actions))
 
 
 def count_rows(policy: LMActorCriticPolicy) -> list[int]:
-    """How many prompts each call of the model's forward over rows scored."""
+    """Return a list that grows with each call of the scorer, by the number of prompts scored."""
     rows: list[int] = []
     original = policy.actor.scorer._score
 

@@ -1,4 +1,4 @@
-"""Small envs whose every answer a test can foretell, and tasks that put them into words."""
+"""Make small envs whose every result a test can predict, and tasks that put them into words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from lmpolicy import TextTask
 
 
 class Toy(gym.Env):
-    """Observes samples of any space, takes any action and remembers it; an episode has ``length`` steps."""
+    """Observe samples of any space, take any action and remember it.
+
+    :param length: number of steps in an episode.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
@@ -33,7 +36,7 @@ class Toy(gym.Env):
 
 
 class Script(Toy):
-    """Observes the given texts in turn; the episode ends with the last of them."""
+    """Observe the given texts one after another. The episode ends with the last of them."""
 
     def __init__(self, texts: Sequence[str], action_space: Space[Any] | None = None) -> None:
         longest = max(map(len, texts))
@@ -50,7 +53,7 @@ class Script(Toy):
 
 
 class Told(TextTask):
-    """Says the texts of a Script as they are."""
+    """Write the texts of a Script as they are."""
 
     system_prompt = "Play."
     action_texts = ("left", "right")
@@ -75,6 +78,8 @@ class Corridor(gym.Env):
 
 
 class CorridorTask(TextTask):
+    """Write the number of the cell. Cell 0 has one legal phrase."""
+
     max_actions = 3  # one more than there ever are
 
     def format_observation(self, observation: Any) -> str:

@@ -1,4 +1,4 @@
-"""Packing by brute force: every fed token, what it sees, where it stands, and which token each column predicts."""
+"""Packing, by brute force: every fed token, what it sees, its position, and which token each column predicts."""
 
 from __future__ import annotations
 
