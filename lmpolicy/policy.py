@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
-    """Act with a causal LM, and estimate values with a value head on its hidden states.
+    """Act with a causal LM, and estimate values from its hidden states.
 
-    The probability of an action is the softmax over the scores of the legal phrases. The policy works with the
-    unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The entries of ``policy_kwargs`` are
-    those of :class:`~lmpolicy.lm.settings.PolicySettings`.
+    A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.
+    The policy works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The
+    entries of ``policy_kwargs`` are those of :class:`~lmpolicy.lm.settings.PolicySettings`.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -135,7 +135,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return self._guarded(self.actor.distribution, obs)
 
     def extract_features(self, obs: PyTorchObs, features_extractor: Any = None) -> th.Tensor:
-        """Raise an error, because a language model reads text and has no feature extractor.
+        """Raise an error, because the policy has no feature extractor.
+
+        A language model reads text instead.
 
         :raises NotImplementedError: always; the message names what to use instead.
         """
@@ -186,9 +188,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return what a checkpoint holds: trainable weights and the fingerprint of the base model.
+        """Return what a checkpoint holds.
 
-        A checkpoint never holds a frozen base weight.
+        It holds the trainable weights and the fingerprint of the base model. A checkpoint never holds a frozen base
+        weight.
         """
         state = super().state_dict(*args, **kwargs)
         frozen = self.backbone.frozen

@@ -17,7 +17,9 @@ A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``.
 
 
 def model_path(name: str | Path | None) -> str:
-    """Return where Transformers finds a model: the folder of a bundled LM, or the given name.
+    """Return where Transformers finds a model.
+
+    That is the folder of a bundled LM, or the given name.
 
     :param name: hub id or local folder. ``None`` or :data:`WORLDS`: a bundled LM.
     """

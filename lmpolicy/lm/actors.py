@@ -70,7 +70,7 @@ class PhraseActor(Actor):
         return th.cat(parts).softmax(dim=-1)
 
     def begin_rollout(self) -> None:
-        """Do nothing, because all statistics of choices are computed from the rollout buffer."""
+        """Do nothing: the rollout buffer holds what the statistics need."""
 
     def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
         """Describe how phrases were chosen in a rollout."""
@@ -123,10 +123,11 @@ def _distribution(scores: th.Tensor) -> CategoricalDistribution:
 
 
 class TextActor(Actor):
-    """Write answers, and choose a phrase after each where the space has phrases.
+    """Write answers, and choose phrases where the space has phrases.
 
-    The log-probability of an answer is the sum over its tokens, including the tokens that ended it. If a phrase is
-    chosen after the answer, its log-probability is added: that of the softmax over the scores of the legal phrases.
+    The log-probability of an answer is the sum over its tokens, including the tokens that ended it. Where the space has
+    phrases, one is chosen after each answer. Its log-probability, that of the softmax over the scores of the legal
+    phrases, is then added.
 
     PPO is given the mean over these tokens and the phrase, or their sum. With the mean (``ratio_level="mean"``), PPO's
     ratio is the geometric mean of the tokens' ratios, see Group Sequence Policy Optimization (Zheng et al. 2025). The
@@ -189,7 +190,7 @@ class TextActor(Actor):
         )
 
     def probabilities(self, observations: th.Tensor) -> th.Tensor:
-        """Return an empty tensor ``(N, 0)``, because free text has no list of actions."""
+        """Return an empty tensor, ``(N, 0)``: free text has no list of actions."""
         return th.zeros(len(observations), 0)
 
     def begin_rollout(self) -> None:

@@ -67,20 +67,21 @@ class Prefix:
     states: th.Tensor
 
     def crop(self, length: int) -> Prefix:
-        """Return the prefix up to a length. In a causal LM, later tokens do not change the results of earlier ones."""
+        """Return the first tokens; in a causal LM, later ones do not change their results."""
         layers = [(keys[:, :, :length], values[:, :, :length]) for keys, values in self.layers]
         return Prefix(self.tokens[:length], layers, self.states[:length])
 
     def cache(self, rows: int) -> DynamicCache:
-        """Return a cache for the given number of rows that all begin with these tokens."""
+        """Return a cache for rows that all begin with this prefix."""
         layers = [(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in self.layers]
         return DynamicCache(ddp_cache_data=layers)
 
 
 class PackedForward:
-    """Run the fewest tokens: the shared prefix once, and phrases as a trie under a tree mask.
+    """Run the fewest tokens, with packed prompts and phrases.
 
-    Without gradient, attention keys and values of shared prefixes are kept until :meth:`forget`.
+    The shared prefix runs once, and phrases run as a trie under a tree mask. Without gradient, attention keys and
+    values of shared prefixes are kept until :meth:`forget`.
 
     :param lm: causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
@@ -100,7 +101,7 @@ class PackedForward:
         self._prefixes.clear()
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run R prompts with the tries of their phrases; parameters as in :class:`Forward`."""
+        """Run prompts with their tries; parameters as in :class:`Forward`."""
         common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
@@ -114,10 +115,10 @@ class PackedForward:
         return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
-        """Return the prefix that the prompts share, remembered or run now, without gradient.
+        """Return the prompts' shared prefix, remembered or run now.
 
         :param prompts: token ids of each prompt. The last token of a prompt is never part of the prefix.
-        :return: ``None`` if the prefix is too short to save time.
+        :return: prefix without gradient. ``None``: the prefix is too short to save time.
         """
         common = shared_length(prompts)
         return self._recall(prompts, common) or self._own_prefix(prompts, common)
@@ -226,10 +227,10 @@ class PackedForward:
 
 
 class PlainForward:
-    """Run every phrase behind a copy of its prompt, padded on the right.
+    """Run every phrase behind a copy of its prompt.
 
-    Every causal LM can do this. A prompt runs once per leaf of its trie, and logits are taken only where a token is
-    predicted.
+    Sequences are padded on the right. Every causal LM can do this. A prompt runs once per leaf of its trie, and logits
+    are taken only where a token is predicted.
 
     :param lm: any causal LM.
     :param keeps: whether the model takes ``logits_to_keep``. If not, it computes logits at all positions, and most of
@@ -244,7 +245,7 @@ class PlainForward:
         """Do nothing, because nothing is remembered."""
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run R prompts with the tries of their phrases; parameters as in :class:`Forward`."""
+        """Run prompts with their tries; parameters as in :class:`Forward`."""
         packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
         options = {"logits_to_keep": packed.keep} if self.keeps else {}
         out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
@@ -271,10 +272,11 @@ def has_window(lm: Any) -> bool:
 
 
 def call(lm: Any, **inputs: Any) -> Any:
-    """Run the model, with adapters in half precision if the base model is in half precision.
+    """Run the model, with adapters in the base model's precision.
 
-    Weights, gradients and optimizer states of the adapters stay in float32. Adapters make a few thousandths of the
-    multiplications, but would take a third of the time in float32.
+    If the base model is in half precision, its adapters run in half precision as well. Their weights, gradients and
+    optimizer states stay in float32. Adapters make a few thousandths of the multiplications, but would take a third of
+    the time in float32.
 
     :param lm: causal LM.
     :param inputs: arguments of the model's forward, as in Transformers.

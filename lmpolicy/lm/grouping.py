@@ -37,7 +37,7 @@ def group_by_prefix(prompts: Sequence[NDArray[np.int64]], overhead: int | None =
 
 
 def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDArray[Any]) -> tuple[th.Tensor, ...]:
-    """Join the results of the groups of a batch, in the order of the batch.
+    """Join the results of groups in the order of the batch.
 
     :param parts: tensors of each group, with one row per prompt.
     :param order: index in the batch of each row, group by group.

@@ -52,7 +52,7 @@ class GuardedPolicy(Saver, Protocol):
 
 
 class Guard:
-    """Watch what a policy does in rollouts, and what reaches its weights in updates.
+    """Watch a policy's rollouts, and the gradients of its updates.
 
     *Non-finite numbers* stop the training before an optimizer step. SB3 clips gradients by their joint norm, which
     would spread one NaN over all of them. So the check is one norm per step, and the place of the first number that is
@@ -86,7 +86,7 @@ class Guard:
         self.judge.acted(decision)
 
     def evaluated(self, policy: GuardedPolicy, decision: Decision) -> None:
-        """Note a forward pass of an update, and watch the gradients that come back to it.
+        """Note a forward pass of an update, and watch its gradients.
 
         :param policy: policy in training.
         :param decision: decisions with the tensors that the learner is given.
@@ -114,7 +114,7 @@ class Guard:
             self.judge.first_gradient(gradient)
 
     def check_gradients(self, policy: GuardedPolicy) -> None:
-        """Stop before a step that would write a number that is not finite.
+        """Stop before a step with a gradient that is not finite.
 
         :param policy: policy whose optimizer is about to step.
         :raises NonFiniteError: if a gradient is not finite; the message names the likely cause and the last good
@@ -149,7 +149,7 @@ class Guard:
         return f"the backward pass through the model overflowed.{half} Lower learning_rate"
 
     def stop(self, policy: GuardedPolicy, cause: str) -> NonFiniteError:
-        """Put the last good weights back, save them, and make the error to raise.
+        """Put the last good weights back and save them.
 
         :param policy: policy in training.
         :param cause: likely cause, and what helps.

@@ -32,14 +32,16 @@ CONSTANT = 1e-3
 
 
 class GuardWarning(UserWarning):
-    """Say that a guard rail of the policy was touched, while training goes on.
+    """Say that a guard rail was touched while training goes on.
 
     Each kind of warning is given once per policy.
     """
 
 
 class LearningJudge:
-    """Warn of three ways in which a policy stops learning, once of each.
+    """Warn of three ways in which a policy stops learning.
+
+    Each of the three warnings is given once.
 
     *Entropy collapse*: The entropy alone cannot show a collapse, because the best policy of most envs is sure. A sure
     policy has collapsed if it does the same whatever it reads. It has also collapsed if it was open at first and became
@@ -76,9 +78,9 @@ class LearningJudge:
             self._stream.add(decision.keys, decision.probabilities.detach(), decision.entropy.detach())
 
     def first_gradient(self, gradient: th.Tensor) -> None:
-        """Note the gradient at the log-probabilities in the first minibatch of an update.
+        """Note the gradient at the log-probabilities.
 
-        Its numbers are read later, because they are on the device.
+        It is that of the first minibatch of an update. Its numbers are read later, because they are on the device.
 
         :param gradient: gradient, ``(B,)``.
         """

@@ -19,7 +19,7 @@ not in calls."""
 
 
 class MergedAdapters:
-    """Run the layers of a model with their adapters merged into copies of their weights.
+    """Run layers with their adapters merged into copies of the weights.
 
     This class is a context manager. An adapted layer computes W x + s B (A x), which is three small products and a sum.
     The merged layer computes (W + s B A) x, which is one product, and the same up to rounding.

@@ -72,14 +72,14 @@ class Packed:
     allowed: th.Tensor | None = None
 
     def positions(self) -> th.Tensor:
-        """Return the places of each prompt's tokens among the N hidden states, ``(R, P + T)``."""
+        """Return the places of the prompts' tokens among the hidden states, ``(R, P + T)``."""
         before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
         return th.cat([before, self.index], dim=1)
 
     def shortened(self, lengths: Sequence[int]) -> Packed:
-        """Count only the first tokens of each prompt; the model computes the same.
+        """Count fewer tokens as prompt; the model computes the same.
 
-        :param lengths: number of these tokens, ``(R,)``.
+        :param lengths: number of tokens that count as each prompt, ``(R,)``.
         """
         shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
         positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
@@ -94,7 +94,7 @@ class Packed:
 
 
 def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
-    """Return the length of the longest common prefix that leaves each prompt its last token."""
+    """Return the longest common prefix's length; prompts keep their last token."""
     length = min(map(len, prompts)) - 1
     if len(prompts) == 1:
         return length
@@ -211,7 +211,7 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
 def pack_plain(
     prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int, device: th.device | str = "cpu"
 ) -> Packed:
-    """Pack R prompts with their tries for any causal LM, without a mask.
+    """Pack R prompts with their tries for any causal LM.
 
     There is one sequence per leaf of each prompt's trie, padded on the right. This is slower than :func:`pack`.
 

@@ -59,7 +59,9 @@ class PromptQueries(ABC):
         self._read: OrderedDict[bytes, tuple[Query, tuple[str, ...]]] = OrderedDict()
 
     def prompts(self, keys: Sequence[bytes]) -> list[Query]:
-        """Return the queries of prompts; equal prompts get the same query.
+        """Return the queries of prompts.
+
+        Equal prompts get the same query.
 
         :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them.
         :raises ValueError: if a key is no prompt, has too many phrases, or is too long for the model; the message says
@@ -110,7 +112,9 @@ class PhraseQueries(PromptQueries):
 
 
 class AnswerQueries(PromptQueries):
-    """Ask for the probability of answers, and for the scores of the phrases that may follow them.
+    """Ask for the probability of answers, and for scores of phrases.
+
+    The phrases are those that may follow an answer.
 
     :param backbone: language model, of which the tokenizer, the renderer and the context length are used.
     :param space: action space, whose rows hold the answers.
@@ -123,7 +127,9 @@ class AnswerQueries(PromptQueries):
         self.ends = backbone.end_ids()
 
     def answers(self, keys: Sequence[bytes], answers: Sequence[Sequence[int]]) -> list[Query]:
-        """Return the queries of answers; equal answers to equal prompts get the same query.
+        """Return the queries of answers.
+
+        Equal answers to equal prompts get the same query.
 
         :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them; B of them.
         :param answers: token ids of each answer; B of them.

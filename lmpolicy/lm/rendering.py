@@ -30,7 +30,9 @@ class PromptRenderer:
         self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
 
     def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Return the token ids of each prompt, up to where the answer begins.
+        """Return the token ids of each prompt.
+
+        They end where the answer begins.
 
         :param prompts: any number of prompts.
         :return: one list of ids per prompt, without padding.
@@ -102,7 +104,9 @@ class PromptRenderer:
         return ([bos] if starts_with_bos else []) + self.text_ids(text)
 
     def text_ids(self, text: str) -> list[int]:
-        """Return the token ids of a text in which no control token is recognised.
+        """Tokenize a text as ordinary characters.
+
+        No control token is recognised, even if the text spells one out.
 
         :param text: any string.
         """

@@ -42,7 +42,9 @@ class TokenHead:
         self._logits = _logits_from_states(lm)
 
     def __call__(self, states: th.Tensor, tokens: th.Tensor, temperature: float) -> tuple[th.Tensor, th.Tensor]:
-        """Return the log-probability of a token in each state, and the entropy of its distribution.
+        """Return log-probabilities of tokens, and entropies of their distributions.
+
+        Each hidden state gives one distribution.
 
         :param states: final hidden states, ``(n, hidden)``.
         :param tokens: token ids, ``(n,)``.

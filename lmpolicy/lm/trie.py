@@ -17,10 +17,11 @@ PROMPT_END = -1
 
 @dataclass(frozen=True)
 class Trie:
-    """Hold the distinct tokens of a set of phrases, as they are fed behind a prompt.
+    """Hold the distinct tokens of a set of phrases.
 
-    A token is a node only if some phrase continues after it, because a phrase's last token is predicted and never fed.
-    Each distinct pair of a node and a next token is an edge. A phrase is a path of edges.
+    They are the tokens that are fed behind a prompt. A token is a node only if some phrase continues after it, because
+    a phrase's last token is predicted and never fed. Each distinct pair of a node and a next token is an edge. A phrase
+    is a path of edges.
 
     :param tokens: token id of each node, ``(N,)``.
     :param depths: number of phrase tokens before each node's token, ``(N,)``.

@@ -23,11 +23,12 @@ STATISTICS_HORIZON = 20_000
 
 
 class ValueHead(nn.Module):
-    """Compute values of prompts: attention pooling beside the last token, then a multilayer perceptron (MLP).
+    """Compute values of prompts from hidden states.
 
-    The hidden state of the last token alone is not enough. It says what to answer, not what the situation is worth, and
-    it cannot learn that while no gradient of the critic reaches the LM. With pooling, the critic reads the numbers
-    where they stand in the prompt.
+    The head is attention pooling beside the last token, then a multilayer perceptron (MLP). The hidden state of the
+    last token alone is not enough. It says what to answer, not what the situation is worth, and it cannot learn that
+    while no gradient of the critic reaches the LM. With pooling, the critic reads the numbers where they stand in the
+    prompt.
 
     Features are standardised, by statistics of the prompts that the critic was trained on. Hidden states differ little
     between prompts of one task, because nearly all of a prompt is the same. Without the statistics, an MLP learns their

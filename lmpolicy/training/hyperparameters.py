@@ -19,7 +19,9 @@ from lmpolicy.training.env_settings import EnvSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters(EnvSettings):
-    """Say how to train on an env: the env, the arguments of PPO, and the callbacks.
+    """Say how to train on an env.
+
+    The settings name the env, the arguments of PPO, and the callbacks.
 
     Example:
         >>> import lmpolicy
@@ -136,15 +138,15 @@ class Hyperparameters(EnvSettings):
         vec_env_cls: Any = None,
         **wrapper_kwargs: Any,
     ) -> VecEnv:
-        """Make copies of the env in words, side by side in one VecEnv.
+        """Make copies of the env in words, in one VecEnv.
 
         :param seed: seed of the first copy. The others have the seeds after it.
         :param n_envs: number of copies. Default: :attr:`n_envs`.
         :param training: True: with scaled rewards and the training wrapper, where these are set. False: with the env's
             own rewards, for evaluation.
-        :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
-        :param wrapper_kwargs: arguments of :class:`TextObservationWrapper`, e.g. ``history``, in place of those that
-            are set.
+        :param vec_env_cls: class of the VecEnv, e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
+        :param wrapper_kwargs: arguments of :class:`~lmpolicy.TextObservationWrapper`, e.g. ``history``, in place of
+            those that are set.
         :raises ImportError: if the env's package is not installed. The message says how to install it.
         """
         if isinstance(self.env_id, str):

@@ -23,7 +23,7 @@ EPISODES = 100
 
 
 class WatchLearning(BaseCallback):
-    """Log how the policy behaves and learns, and show some of its turns.
+    """Log how the policy behaves and learns, and show sample turns.
 
     At the end of each rollout, SB3's logger is given the following numbers besides SB3's own. They are about the
     decisions of the rollout:
@@ -240,7 +240,9 @@ class GradientNorms:
             norms.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the mean norms over the steps since the last call, with one transfer from the device.
+        """Return the mean norms over the steps since the last call.
+
+        It takes one transfer from the device.
 
         :return: mean norms by ``"policy"`` and ``"value"``.
         """
