@@ -80,12 +80,7 @@ class _Check:
         for by_layer in self._packable():
             folded, rows = PackedForward(self.lm, by_layer), PackedForward(self.lm, by_layer, fold_tokens=0)
             try:
-                for forward in (
-                    folded,
-                    folded,
-                    rows,
-                    rows,
-                ):  # second calls use the prefix that the first remembered
+                for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
                     error, dtype = self._error(forward)
                     if not error <= max(ROUNDING[dtype], NOISE * noise):
                         raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
@@ -133,9 +128,7 @@ class _Check:
 
 
 def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
-    """Return log-probabilities where each edge of the trie starts, from one sequence at a time, ``(R * E,
-    vocabulary)``.
-    """
+    """Return log-probabilities where each edge starts, ``(R * E, vocabulary)``, from one sequence at a time."""
     edges = dict.fromkeys(phrase[:end] for phrase in phrases for end in range(1, len(phrase) + 1))
     device = next(lm.parameters()).device
     rows = []
