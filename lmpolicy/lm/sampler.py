@@ -57,7 +57,7 @@ class Sampler:
         :param prompts: token ids of each prompt.
         :param limit: largest length of an answer in tokens.
         :param greedy: whether to take the most likely token instead of sampling one.
-        :return: token ids of each answer, at least one. What ended an answer is its end, unless it reached the limit.
+        :return: token ids of each answer, at least one. The last token ended the answer or reached the limit.
         :raises FloatingPointError: if a logit is not finite.
         """
         forward = self.scorer.forward
