@@ -4,9 +4,9 @@
     python -m benchmarks.legal_actions --actions 6 42 --repetitions 5
 
 A storeroom shows seven of 48 things at every step, others at the next; each can be handled in six ways, so of 288
-phrases of 3 to 8 tokens, 42 are legal. PPO collects a rollout and learns from it (one epoch), once with the scoring
-engine, which runs each prompt once and the phrases behind it as a trie, and once with every phrase behind every prompt
-in padded batches; the latter even without values. Log-probabilities are held equal first. Writes
+phrases of 3 to 8 tokens, 42 are legal. PPO collects a rollout and learns from it (one epoch), once with the scorer,
+which runs each prompt once and the phrases behind it as a trie, and once with every phrase behind every prompt in
+padded batches; the latter even without values. Log-probabilities are held equal first. Writes
 benchmarks/results/legal_actions.csv.
 """
 
@@ -216,7 +216,7 @@ def measure(actions, args):
     row_tokens = [median(one[way][2] for one in pairs) for way in (0, 1)]
     phrase_tokens = f"{min(lengths)} to {max(lengths)}"
     print(
-        f"{actions:>3} actions of {phrase_tokens} tokens: {fast:6.1f} env steps/s with the engine, {slow:6.1f} with "
+        f"{actions:>3} actions of {phrase_tokens} tokens: {fast:6.1f} env steps/s with the scorer, {slow:6.1f} with "
         f"prompts x actions, ratio {ratio:.1f} (rollout {ratios[0]:.1f}, update {ratios[1]:.1f}); tokens per row "
         f"{row_tokens[0]:.0f} and {row_tokens[1]:.0f}; largest difference {difference:.1e}",
         flush=True,

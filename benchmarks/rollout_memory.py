@@ -3,7 +3,7 @@
     python -m benchmarks.rollout_memory                    # the bundled LM and one of 135 M parameters
     python -m benchmarks.rollout_memory --models bundled
 
-Weights do not change within a rollout, so the engine keeps what it computed until they do; envs with few different
+Weights do not change within a rollout, so the actor keeps what it computed until they do; envs with few different
 prompts then cost one call of the LM each. Rollouts only: PPO with 8 envs, no update. Without memory means that it is
 dropped before every step. Weights of the larger model are random: it acts nearly at random, which is as fast.
 Writes benchmarks/results/rollout_memory.csv.

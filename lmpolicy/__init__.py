@@ -1,11 +1,11 @@
-"""lmpolicy: language models as Stable-Baselines3 policies on any Gymnasium environment."""
+"""Train language models as Stable-Baselines3 policies on any Gymnasium environment."""
 
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if not Path(__path__[0], "envs").is_dir():
-    __path__.append(str(Path(__path__[0]).parent))  # the source tree, where envs/ lies beside this folder
+    __path__.append(str(Path(__path__[0]).parent))  # in the source tree, envs/ lies beside this folder
 
 from lmpolicy.text.parsing import ParseError, extract_action
 from lmpolicy.text.prompt import Prompt
@@ -48,7 +48,7 @@ __all__ = [
     "hyperparameters",
     "make_multi_env",
 ]
-# These bring torch and transformers; env workers, which only need the wrapper, must not pay for them.
+# These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",

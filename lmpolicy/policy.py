@@ -1,4 +1,4 @@
-"""LMActorCriticPolicy: a language model behind the surface that Stable-Baselines3 calls on a policy."""
+"""Make a language model the policy of a Stable-Baselines3 learner."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ T = TypeVar("T")
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
-    """Act and judge with a causal LM: softmax over the scores of the legal phrases, value head on its hidden states.
+    """Act with a causal LM, and estimate values from its hidden states.
 
-    Works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The entries of
-    ``policy_kwargs`` are those of :class:`PolicySettings`.
+    A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.
+    The policy works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The
+    entries of ``policy_kwargs`` are those of :class:`~lmpolicy.lm.settings.PolicySettings`.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -36,16 +37,17 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         >>> env = TextObservationWrapper(gym.make("CartPole-v1"))
         >>> model = PPO(LMActorCriticPolicy, env, policy_kwargs=dict(lora=dict(r=8)))
 
-    :param observation_space: the :class:`TextSpace` of a :class:`TextObservationWrapper`.
-    :param action_space: ``Discrete(K)``; index i is the i-th legal phrase of an observation. Or a :class:`TokenSpace`;
-        the model then writes its answers, see ``action_mode`` of :class:`TextObservationWrapper`.
+    :param observation_space: the :class:`~lmpolicy.TextSpace` of a :class:`~lmpolicy.TextObservationWrapper`.
+    :param action_space: ``Discrete(K)``, where index i is the i-th legal phrase of an observation. With a
+        :class:`~lmpolicy.TokenSpace`, the model writes its answers, see ``action_mode`` of
+        :class:`~lmpolicy.TextObservationWrapper`.
     :param lr_schedule: learning rate as a function of the remaining progress.
-    :param use_sde: must be False; SB3 passes it.
-    :param optimizer_class: as in SB3.
-    :param optimizer_kwargs: as in SB3.
-    :param settings: see :class:`PolicySettings`.
-    :raises TypeError: for a misspelt key, or an observation space that holds no text.
-    :raises ValueError: for a value out of range.
+    :param use_sde: must be False. SB3 passes it, but it is for continuous actions.
+    :param optimizer_class: class of the optimizer, as in SB3.
+    :param optimizer_kwargs: arguments of the optimizer, as in SB3.
+    :param settings: entries of ``policy_kwargs``, see :class:`~lmpolicy.lm.settings.PolicySettings`.
+    :raises TypeError: for a misspelt setting, or an observation space that holds no text; the message says what to do.
+    :raises ValueError: for a value out of range; the message names the allowed values.
     """
 
     def __init__(
@@ -72,16 +74,16 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
 
     def _build(self, lr_schedule: Schedule) -> None:
-        """Build the model, the actor and the optimizer; SB3's own layers are never made."""
+        """Build the model, the actor and the optimizer, without SB3's own layers."""
         self.backbone = Backbone(self.settings)
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
-        self.critic_only = False  # True: optimizer steps leave the LM alone
+        self.critic_only = False  # if True, optimizer steps do not change the LM
         critic = list(self.backbone.value_head.parameters())
         actor = [parameter for parameter in self.backbone.lm.parameters() if parameter.requires_grad]
         groups = [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
         self.optimizer = self.optimizer_class(groups, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
-        # SB3 writes one rate into every group before each update, so the factor comes in at the step itself.
+        # SB3 writes one rate into every group before each update, so the factor is applied at each step.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
         self.optimizer.register_state_dict_post_hook(_shorten_steps)
@@ -100,10 +102,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Choose an action for each observation.
 
-        :param obs: uint8 ``(B, max_bytes)``.
-        :param deterministic: take the most likely action instead of sampling.
-        :return: actions int64 ``(B,)``, or rows of token ids ``(B, W)``; values float32 ``(B, 1)``, log-probabilities
-            float32 ``(B,)``.
+        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param deterministic: whether to take the most likely action instead of sampling one.
+        :return: actions, int64 ``(B,)``, or rows of token ids, ``(B, W)``; values, float32 ``(B, 1)``;
+            log-probabilities, float32 ``(B,)``.
         """
         decision = self._guarded(self.actor.act, obs, deterministic)
         if self.guard is not None:
@@ -111,15 +113,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return decision.actions, decision.values, decision.log_prob
 
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
-        """Actions alone, as ``model.predict`` asks for them."""
+        """Return actions alone, for ``model.predict``."""
         return self._guarded(self.actor.choose, observation, deterministic)
 
     def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
-        """Return value, log-probability and entropy of given actions, with gradients.
+        """Return values, log-probabilities and entropies of given actions, with gradients.
 
-        :param obs: uint8 ``(B, max_bytes)``.
-        :param actions: ``(B,)``, or rows of token ids ``(B, W)``; any numeric dtype.
-        :return: values ``(B, 1)``, log-probabilities ``(B,)``, entropies in nats ``(B,)``; all float32.
+        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
+        :return: values ``(B, 1)``, log-probabilities ``(B,)`` and entropies in nats ``(B,)``, all float32.
         """
         decision: Decision = self._guarded(self.actor.evaluate, obs, actions)
         if self.guard is not None and th.is_grad_enabled():
@@ -127,9 +129,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return decision.values, decision.log_prob, decision.entropy
 
     def predict_values(self, obs: PyTorchObs) -> th.Tensor:
-        """Return state values.
+        """Return the values of prompts.
 
-        :param obs: uint8 ``(B, max_bytes)``.
+        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
         :return: float32 ``(B, 1)``.
         """
         return self._guarded(self.actor.values, obs)
@@ -137,15 +139,17 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def get_distribution(self, obs: PyTorchObs) -> Distribution:
         """Return the distribution over phrases; illegal indices have probability 0.
 
-        :param obs: uint8 ``(B, max_bytes)``.
-        :raises NotImplementedError: for answers in free text, of which there is no list.
+        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
+        :raises NotImplementedError: if the policy writes, because free text has no list of actions.
         """
         return self._guarded(self.actor.distribution, obs)
 
     def extract_features(self, obs: PyTorchObs, features_extractor: Any = None) -> th.Tensor:
-        """Refuse: an LM reads text, it has no feature extractor.
+        """Raise an error, because the policy has no feature extractor.
 
-        :raises NotImplementedError: always.
+        A language model reads text instead.
+
+        :raises NotImplementedError: always; the message names what to use instead.
         """
         raise NotImplementedError(
             "LMActorCriticPolicy has no features extractor; use get_distribution(obs), predict_values(obs) or "
@@ -153,7 +157,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
 
     def _guarded(self, ask: Callable[..., T], *inputs: Any) -> T:
-        """Ask the actor; what is not finite stops the training."""
+        """Ask the actor, and stop the training if a number is not finite."""
         try:
             return ask(*inputs)
         except FloatingPointError:
@@ -163,7 +167,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     @property
     def actor_learns(self) -> bool:
-        """Whether optimizer steps change what the policy does."""
+        """Return whether optimizer steps change what the policy does."""
         return not self.critic_only and len(self.optimizer.param_groups) > 1
 
     def _before_step(self, *_: Any) -> None:
@@ -172,7 +176,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         *actor, critic = self.optimizer.param_groups
         if self.critic_only:
             for parameter in (parameter for group in actor for parameter in group["params"]):
-                parameter.grad = None  # not a zero: Adam would go on in the direction of its momentum
+                parameter.grad = None  # None, because with a zero Adam would follow its momentum
         self._scheduled_rate = critic["lr"]
         critic["lr"] = critic["lr"] * self.settings.critic_lr_factor
 
@@ -187,14 +191,18 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return {
             "observation_space": self.observation_space,
             "action_space": self.action_space,
-            "lr_schedule": self._dummy_schedule,  # as SB3 does: load() is for a policy without its learner
+            "lr_schedule": self._dummy_schedule,  # as in SB3, whose load() makes a policy without its learner
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
             **asdict(self.settings),
         }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return what a checkpoint holds: trainable weights and the fingerprint of the base, never a base weight."""
+        """Return what a checkpoint holds.
+
+        It holds the trainable weights and the fingerprint of the base model. A checkpoint never holds a frozen base
+        weight.
+        """
         state = super().state_dict(*args, **kwargs)
         frozen = self.backbone.frozen
         kept = {name: value for name, value in state.items() if name.removeprefix("backbone.") not in frozen}
@@ -203,14 +211,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
 
-        :param state_dict: from a policy on the same base model.
-        :param strict: as in torch; base weights are never expected.
-        :param assign: as in torch.
-        :raises ValueError: if the base model is another one than the weights were trained on.
+        :param state_dict: weights of a policy on the same base model.
+        :param strict: whether names must match, as in torch; frozen base weights are never expected.
+        :param assign: whether to replace tensors instead of copying into them, as in torch.
+        :raises ValueError: if the weights were trained on another base model; the message says how to name the right
+            one.
         """
         state = dict(state_dict)
         mine, saved = self.backbone.base_fingerprint, state.pop("base_fingerprint", None)
-        # A fully fine-tuned checkpoint holds every weight: what it started from does not matter any more.
+        # A fully fine-tuned checkpoint holds every weight, so its base model does not matter any more.
         if self.backbone.frozen and (saved is None or not th.equal(saved.to(mine.device), mine)):
             raise ValueError(
                 f"this checkpoint was trained on another base model than {self.backbone.name!r} as it is here now. Its "
@@ -224,16 +233,19 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return keys
 
     def save_adapter(self, folder: str | Path) -> None:
-        """Write the adapter as a standard PEFT folder: ``peft.PeftModel.from_pretrained(base, folder)`` reads it.
+        """Write the adapter as a standard PEFT folder.
 
-        :param folder: where to; made if it is not there. The value head stays out: only training needs it.
-        :raises ValueError: if the policy has no adapter.
+        ``peft.PeftModel.from_pretrained(base, folder)`` reads it. The value head is not saved, because only training
+        needs it.
+
+        :param folder: folder to write; it is made if it does not exist.
+        :raises ValueError: if the policy has no adapter; the message says how to save the model.
         """
         lm = self.backbone.lm
         if not isinstance(lm, PeftModel):
             mode = self.settings.lora
             raise ValueError(f"no adapter with lora={mode!r}; policy.backbone.lm.save_pretrained saves the model")
-        lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary
+        lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
 
     def _ignore_frozen_keys(self, _: Any, keys: Any) -> None:
         """Do not report frozen base weights as missing; checkpoints never hold them."""
@@ -242,7 +254,10 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
 
 def _shorten_steps(_: th.optim.Optimizer, state_dict: dict[str, Any]) -> None:
-    """Write Adam's step counts as numbers, which it reads as well: a tensor takes half a kilobyte in a checkpoint."""
+    """Write Adam's step counts as numbers, which Adam reads as well.
+
+    A tensor would take half a kilobyte in a checkpoint.
+    """
     states = state_dict["state"]
     state_dict["state"] = {
         index: {k: float(v) if k == "step" and isinstance(v, th.Tensor) else v for k, v in state.items()}

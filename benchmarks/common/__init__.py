@@ -1,1 +1,1 @@
-"""What several benchmarks share."""
+"""Share code between benchmarks."""

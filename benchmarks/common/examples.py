@@ -1,4 +1,4 @@
-"""The examples as modules: what they train with is what is measured."""
+"""Load the examples as modules, so that benchmarks measure what the examples train with."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ FOLDER = Path(__file__).parents[2] / "examples"
 
 @cache
 def load_example(name: str) -> ModuleType:
-    """The module of ``examples/NAME.py``.
+    """Load ``examples/NAME.py`` as a module.
 
-    :param name: without ``.py``.
+    :param name: name of the example, without ``.py``.
     """
     spec = importlib.util.spec_from_file_location(f"{name}_example", FOLDER / f"{name}.py")
     assert spec is not None

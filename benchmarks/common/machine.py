@@ -1,4 +1,4 @@
-"""What the numbers of a benchmark were measured on."""
+"""Name the machine that a benchmark was measured on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """The name of the processor, as far as the system tells it."""
+    """Return the name of the processor, as far as the system tells it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]

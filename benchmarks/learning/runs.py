@@ -99,7 +99,10 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """A few characters that change with whatever decides about the results; see :func:`digests.digest`."""
+        """Return the digest of the settings, see :func:`benchmarks.learning.digests.digest`.
+
+        It is a few characters that change with whatever decides about the results.
+        """
         return digest(self)
 
     def is_complete(self) -> bool:

@@ -1,4 +1,4 @@
-"""How fast the scoring engine is: against the two usual ways to score action phrases, and against the bare layers.
+"""How fast the scorer is: against the two usual ways to score action phrases, and against the bare layers.
 
     python -m benchmarks.scoring                    # everything; hours on two cores
     python -m benchmarks.scoring --models bundled   # one model
@@ -8,8 +8,8 @@
 
 Methods, each forward alone and forward with backward (default adapters: only those and the value head get gradients):
 
-* engine: ``policy.actor.scores(keys)``, which remembers the tokens of the prompts, as in the epochs of PPO, and nothing
-  else.
+* engine: the scorer, by ``policy.actor.scores(keys)``. It remembers the tokens of the prompts, as in the epochs of PPO,
+  and nothing else.
 * prompts x actions: every phrase behind every prompt in one padded batch, logits of all positions (as TWOSOME does).
 * repeated cache: prompts in one batch, their keys and values repeated for each phrase (as Lamorel does).
 * floor: the layers of the model, without head or mask, over as many tokens as must be run, in one row.

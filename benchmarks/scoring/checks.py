@@ -29,7 +29,7 @@ MICRO_BATCHES: tuple[tuple[int, int | None], ...] = (
 
 
 def check_methods(folder: Path | None, device: str) -> tuple[float, float]:
-    """Hold the engine against the other methods in float32, on prompts and phrases of unequal lengths.
+    """Hold the scorer against the other methods in float32, on prompts and phrases of unequal lengths.
 
     :param folder: the model.
     :param device: where to run.

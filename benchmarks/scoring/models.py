@@ -96,7 +96,7 @@ def make_policy(
     th.manual_seed(0)
     model = None if folder is None else str(folder)
     choices = spaces.Discrete(actions) if isinstance(actions, int) else actions
-    space = TextSpace(1)  # the engine reads rows of any length
+    space = TextSpace(1)  # the policy reads rows of any length
     policy = LMActorCriticPolicy(space, choices, lambda _: 0.0, model=model, dtype=dtype, **settings)
     with th.no_grad():
         for parameter_name, parameter in policy.backbone.lm.named_parameters():

@@ -1,19 +1,25 @@
-"""The bundled LMs: tokenizers, weights and model card. ``lmpolicy.pretraining`` makes them from seeds."""
+"""Name the bundled language models, which ``lmpolicy.pretraining`` makes from seeds.
+
+Their tokenizers, weights and model card lie in this folder.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BUNDLED = Path(__file__).parent
-"""Folder of the default LM, which has read about envs of Gymnasium."""
+"""Folder of the default LM, which was trained on texts about envs of Gymnasium."""
 WORLDS = "lmpolicy/worlds"
-"""Name of the LM that has read about MiniGrid, BabyAI and TextWorld.
+"""Name of the LM that was trained on texts about MiniGrid, BabyAI and TextWorld.
 
-A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``."""
+A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``.
+"""
 
 
 def model_path(name: str | Path | None) -> str:
-    """Tell Transformers where a model is: the folder of a bundled LM, or the given name.
+    """Return where Transformers finds a model.
+
+    That is the folder of a bundled LM, or the given name.
 
     :param name: hub id or local folder. ``None`` or :data:`WORLDS`: a bundled LM.
     """

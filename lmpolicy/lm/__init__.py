@@ -1,1 +1,1 @@
-"""The language model: loading, scoring, sampling. Knows no learner and no environment."""
+"""Load the language model, score phrases and answers, and sample text. No learner and no env is known here."""

@@ -1,4 +1,7 @@
-"""What the policy asks, whichever way it answers."""
+"""Define what the policy asks of an actor.
+
+The questions are the same for the actor that chooses phrases and for the one that writes answers.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,19 @@ from lmpolicy.text.spaces import row_keys
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided on B observations, and what PPO needs to know of it; float32 but for the actions.
+    """Hold what an actor decided on B observations.
 
-    :param keys: the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them.
-    :param actions: indices ``(B,)`` or rows of token ids ``(B, W)``; int64.
-    :param log_prob: of the actions, ``(B,)``.
-    :param entropy: in nats, ``(B,)``.
-    :param values: of the prompts, ``(B, 1)``.
-    :param outputs: what the model computed, all finite.
-    :param probabilities: of each phrase, ``(B, K)``; ``None`` where the policy writes.
+    PPO reads the log-probabilities, entropies and values. The guard rails read the outputs and probabilities. All
+    tensors but the actions are float32.
+
+    :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them; B of them.
+    :param actions: int64 indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``.
+    :param log_prob: log-probability of each action, ``(B,)``.
+    :param entropy: entropy of the distribution behind each action in nats, ``(B,)``.
+    :param values: values of the prompts, ``(B, 1)``.
+    :param outputs: log-probabilities as the model computed them, of all phrases ``(B, K)`` or of the answers ``(B,)``.
+        The guard rails check that they are finite.
+    :param probabilities: probability of every phrase, ``(B, K)``. ``None``: the policy writes.
     """
 
     keys: list[bytes]
@@ -40,12 +47,13 @@ class Decision:
 
 
 class Actor(ABC):
-    """Answers observations, by queries to one scorer; they are uint8 rows of prompts, ``(B, max_bytes)``.
+    """Answer observations with queries to one scorer.
 
-    Each method raises ``FloatingPointError`` if what the model computes is not finite.
+    Observations are uint8 rows of prompts, ``(B, max_bytes)``. A method raises ``FloatingPointError`` if a score or
+    logit that it needs is not finite.
 
-    :param scorer: answers the queries.
-    :param queries: turn rows into queries.
+    :param scorer: scorer that answers the queries.
+    :param queries: reader that turns rows into queries.
     """
 
     def __init__(self, scorer: Scorer, queries: PromptQueries) -> None:
@@ -54,52 +62,81 @@ class Actor(ABC):
 
     @abstractmethod
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
-        """Decide in a rollout: sample, or take the most likely answer."""
+        """Decide in a rollout.
+
+        :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param deterministic: whether to take the most likely action instead of sampling one.
+        """
 
     @abstractmethod
     def choose(self, observations: th.Tensor, deterministic: bool) -> th.Tensor:
-        """Return actions alone; scores nothing that they do not need."""
+        """Return actions without log-probabilities and values.
+
+        Only what the actions need is scored.
+
+        :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param deterministic: whether to take the most likely action instead of sampling one.
+        :return: int64 indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``.
+        """
 
     @abstractmethod
     def evaluate(self, observations: th.Tensor, actions: th.Tensor) -> Decision:
-        """Score given actions ``(B,)`` or ``(B, W)`` of any numeric dtype, with gradient where it is on."""
+        """Score given actions, with gradient where gradients are on.
+
+        :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
+        """
 
     @abstractmethod
     def values(self, observations: th.Tensor) -> th.Tensor:
-        """Return the values of prompts, ``(B, 1)``."""
+        """Return the values of prompts.
+
+        :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
+        :return: float32 ``(B, 1)``.
+        """
 
     @abstractmethod
     def distribution(self, observations: th.Tensor) -> Distribution:
-        """Return the distribution over phrases; raises ``NotImplementedError`` where there is no list of them."""
+        """Return the distribution over phrases.
+
+        :param observations: uint8 rows of prompts, ``(B, max_bytes)``.
+        :raises NotImplementedError: if the policy writes, because free text has no list of actions.
+        """
 
     @abstractmethod
     def probabilities(self, observations: th.Tensor) -> th.Tensor:
-        """Return the probability of every phrase, ``(N, K)`` on the CPU; K = 0 where the policy writes."""
+        """Return the probability of every phrase.
+
+        :param observations: uint8 rows of prompts, ``(N, max_bytes)``.
+        :return: float32 ``(N, K)`` on the CPU. K = 0 if the policy writes.
+        """
 
     @abstractmethod
     def begin_rollout(self) -> None:
-        """Start the statistics of a rollout."""
+        """Start the statistics of a new rollout."""
 
     def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
-        """Describe the decisions of a rollout, in names of the log.
+        """Describe the decisions of a rollout.
 
-        :param observations: ``(N, max_bytes)``.
-        :param actions: ``(N, W)``; W = 1 for indices.
+        :param observations: uint8 rows of prompts, ``(N, max_bytes)``.
+        :param actions: actions of the rollout, ``(N, W)``; W = 1 for indices of phrases.
+        :return: numbers by their names in the log.
         """
         tokens = [query.prompt_length for query in self.queries.prompts(row_keys(observations.cpu().numpy()))]
         return {"lm/prompt_tokens_mean": float(np.mean(tokens)), "lm/prompt_tokens_max": max(tokens)}
 
     def watch_weights(self) -> None:
-        """List the weights whose changes are watched; called again after loading, which may replace them.
+        """List the weights whose changes are watched.
 
-        Walking the modules in every call would cost more than remembering saves.
+        The policy calls it again after loading, because loading may replace weights. The list is made once, because a
+        walk through the modules in every call would cost more than remembering scores saves.
         """
         self._weights = WeightVersion(self.scorer.backbone)
         self.forget()
 
     def forget(self) -> None:
-        """Drop what was computed from the weights; called after each optimizer step.
+        """Drop what was computed from the weights.
 
-        Fused optimizers write weights without torch counting it.
+        The policy calls it after each optimizer step, because fused optimizers write weights without torch counting it.
         """
         self.scorer.forget()

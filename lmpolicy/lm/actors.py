@@ -1,4 +1,4 @@
-"""The two ways to answer observations: choosing a phrase, and writing text."""
+"""Answer observations in one of two ways: choose a phrase, or write text."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from lmpolicy.text.prompt import CUE
 from lmpolicy.text.spaces import TokenSpace, row_keys
 
 MAX_REMEMBERED = 131_072
-"""Prompts whose scores are kept within a rollout."""
+"""Number of prompts whose scores are kept within a rollout. If there are more, all are dropped."""
 ROWS = 1024
-"""Rows scored at a time for statistics, should they not be remembered any more."""
+"""Number of rows that are scored at a time for statistics, if their scores are no longer remembered."""
 
 
 class PhraseActor(Actor):
-    """Chooses among the legal phrases of a prompt by the softmax over their scores.
+    """Choose among the legal phrases of a prompt.
 
-    Without gradient, scores and values are remembered until the weights change, so that a prompt seen before in a
-    rollout costs no forward.
+    The probability of a phrase is the softmax over the scores of the legal phrases. Without gradient, scores and values
+    are remembered until the weights change. A prompt seen before in a rollout then costs no forward pass.
 
-    :param backbone: model, tokenizer and value head.
-    :param n_phrases: K, width of the action space.
-    :param settings: of the policy.
+    :param backbone: language model with its tokenizer and value head.
+    :param n_phrases: K, number of indices of the action space.
+    :param settings: settings of the policy.
     """
 
     def __init__(self, backbone: Backbone, n_phrases: int, settings: PolicySettings) -> None:
@@ -44,46 +44,49 @@ class PhraseActor(Actor):
         super().__init__(scorer, PhraseQueries(backbone, n_phrases, settings.score_normalization))
 
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
-        """See :class:`Actor`."""
+        """Choose a phrase for each observation, with its log-probability and value."""
         return self._decide(observations, lambda distribution: distribution.get_actions(deterministic))
 
     def choose(self, observations: th.Tensor, deterministic: bool) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Choose a phrase for each observation."""
         return self.distribution(observations).get_actions(deterministic)
 
     def evaluate(self, observations: th.Tensor, actions: th.Tensor) -> Decision:
-        """See :class:`Actor`."""
+        """Score given phrases, with gradient where gradients are on."""
         return self._decide(observations, lambda _: actions.long().flatten())
 
     def values(self, observations: th.Tensor) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Return the values of prompts, ``(B, 1)``."""
         return self.scores(row_keys(observations.cpu().numpy()))[1][:, None]
 
     def distribution(self, observations: th.Tensor) -> CategoricalDistribution:
-        """See :class:`Actor`."""
+        """Return the distribution over phrases; illegal indices have probability 0."""
         return _distribution(self.scores(row_keys(observations.cpu().numpy()))[0])
 
     @th.no_grad()
     def probabilities(self, observations: th.Tensor) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Return the probability of every phrase, ``(N, K)`` on the CPU."""
         parts = [self.scores(row_keys(part.numpy()))[0].float().cpu() for part in observations.split(ROWS)]
         return th.cat(parts).softmax(dim=-1)
 
     def begin_rollout(self) -> None:
-        """See :class:`Actor`; there is nothing to start."""
+        """Do nothing: the rollout buffer holds what the statistics need."""
 
     def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
-        """See :class:`Actor`."""
+        """Describe how phrases were chosen in a rollout."""
         keys = row_keys(observations.cpu().numpy())
         n_legal = [len(query.divisors) for query in self.queries.prompts(keys)]
         choices = choice_statistics(keys, self.probabilities(observations), actions[:, 0], np.array(n_legal))
         return {**choices, **super().rollout_statistics(observations, actions)}
 
     def scores(self, keys: Sequence[bytes]) -> tuple[th.Tensor, th.Tensor]:
-        """Score the phrases of prompts; without gradient, those seen since the weights last changed are not run again.
+        """Return the scores of phrases and the values of prompts.
 
-        :param keys: as :func:`lmpolicy.text.spaces.row_keys` returns them.
-        :return: scores float32 ``(B, K)``, ``ILLEGAL`` where a row has no such phrase; values float32 ``(B,)``.
+        Without gradient, prompts that were seen since the weights last changed are not run again.
+
+        :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them; B of them.
+        :return: scores, float32 ``(B, K)``, :data:`~lmpolicy.lm.scorer.ILLEGAL` where a prompt has no such phrase; and
+            values, float32 ``(B,)``.
         """
         if th.is_grad_enabled():
             found = self.scorer(self.queries.prompts(keys))
@@ -98,12 +101,15 @@ class PhraseActor(Actor):
         return th.stack([score for score, _ in known]), th.stack([value for _, value in known])
 
     def forget(self) -> None:
-        """See :class:`Actor`."""
+        """Drop what was computed from the weights, the remembered scores included."""
         self._memory.clear()
         super().forget()
 
     def _decide(self, observations: th.Tensor, actions_of: Callable[[CategoricalDistribution], th.Tensor]) -> Decision:
-        """What is decided by the distribution over phrases."""
+        """Decide by the distribution over phrases.
+
+        :param actions_of: choice of actions ``(B,)``, given the distribution.
+        """
         keys = row_keys(observations.cpu().numpy())
         scores, values = self.scores(keys)
         distribution = _distribution(scores)
@@ -117,17 +123,19 @@ def _distribution(scores: th.Tensor) -> CategoricalDistribution:
 
 
 class TextActor(Actor):
-    """Writes answers, and chooses the phrase that closes each where the space has phrases.
+    """Write answers, and choose phrases where the space has phrases.
 
-    The log-probability of an answer is the sum over its tokens, that of what ended it included; where it closes with a
-    phrase, plus the log-probability of the phrase among the legal ones, by the softmax of their scores. PPO takes the
-    mean over these decisions, so that its ratio is the geometric mean of the tokens' ratios (``ratio_level="mean"``;
-    Zheng et al. 2025, Group Sequence Policy Optimization), or the sum (``"sum"``), the exact probability of the answer,
-    whose ratio saturates the clip where answers are long.
+    The log-probability of an answer is the sum over its tokens, including the tokens that ended it. Where the space has
+    phrases, one is chosen after each answer. Its log-probability, that of the softmax over the scores of the legal
+    phrases, is then added.
 
-    :param backbone: model, tokenizer and value head.
-    :param space: of the answers.
-    :param settings: of the policy.
+    PPO is given the mean over these tokens and the phrase, or their sum. With the mean (``ratio_level="mean"``), PPO's
+    ratio is the geometric mean of the tokens' ratios, see Group Sequence Policy Optimization (Zheng et al. 2025). The
+    sum (``"sum"``) is the exact log-probability of the answer, but for long answers its ratio saturates PPO's clip.
+
+    :param backbone: language model with its tokenizer and value head.
+    :param space: action space, whose rows hold the answers.
+    :param settings: settings of the policy.
     """
 
     queries: AnswerQueries
@@ -135,7 +143,7 @@ class TextActor(Actor):
     def __init__(self, backbone: Backbone, space: TokenSpace, settings: PolicySettings) -> None:
         self.space, self.ratio_level = space, settings.ratio_level
         stop = settings.stop
-        if stop is None:  # with a chat template, models end their message themselves
+        if stop is None:  # with a chat template, a model ends its message by itself
             stop = () if backbone.renderer.has_template else ("\n",)
         self.stop = (*stop, CUE) if space.n_phrases else tuple(stop)
         self._totals = AnswerTotals()
@@ -145,7 +153,7 @@ class TextActor(Actor):
         super().__init__(scorer, queries)
 
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
-        """See :class:`Actor`."""
+        """Write an answer to each observation, and score it."""
         keys = row_keys(observations.cpu().numpy())
         answers, unfinished = self._write(keys, deterministic)
         scores = self._ask(self.queries.answers(keys, answers))
@@ -153,7 +161,7 @@ class TextActor(Actor):
         return self._decision(keys, self._rows(answers, scores, deterministic), scores)
 
     def choose(self, observations: th.Tensor, deterministic: bool) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Write an answer to each observation."""
         keys = row_keys(observations.cpu().numpy())
         answers, _ = self._write(keys, deterministic)
         return self._rows(
@@ -161,42 +169,45 @@ class TextActor(Actor):
         )
 
     def evaluate(self, observations: th.Tensor, actions: th.Tensor) -> Decision:
-        """See :class:`Actor`."""
+        """Score given answers, with gradient where gradients are on."""
         keys = row_keys(observations.cpu().numpy())
-        rows = actions.long()  # SB3 hands rows over as float32, which is exact for all ids of a TokenSpace
+        rows = actions.long()  # SB3 passes rows as float32, which holds every id of a TokenSpace exactly
         answers = [self.space.split(row)[0] for row in rows.cpu().numpy()]
         return self._decision(keys, rows, self._ask(self.queries.answers(keys, answers)))
 
     def values(self, observations: th.Tensor) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Return the values of prompts, ``(B, 1)``."""
         return self._ask(self.queries.prompts(row_keys(observations.cpu().numpy()))).values[:, None]
 
     def distribution(self, observations: th.Tensor) -> Distribution:
-        """See :class:`Actor`."""
+        """Raise an error, because free text has no list of actions.
+
+        :raises NotImplementedError: always; the message names what to use instead.
+        """
         raise NotImplementedError(
             "free text has no distribution over a list of actions; use evaluate_actions(obs, actions), or make the "
             'wrapper with action_mode="score"'
         )
 
     def probabilities(self, observations: th.Tensor) -> th.Tensor:
-        """See :class:`Actor`."""
+        """Return an empty tensor, ``(N, 0)``: free text has no list of actions."""
         return th.zeros(len(observations), 0)
 
     def begin_rollout(self) -> None:
-        """See :class:`Actor`."""
+        """Start the totals over a new rollout's answers."""
         self._totals = AnswerTotals()
 
     def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
-        """See :class:`Actor`."""
+        """Describe how answers were written in a rollout."""
         return {**self._totals.statistics(), **super().rollout_statistics(observations, actions)}
 
     def forget(self) -> None:
-        """See :class:`Actor`."""
+        """Drop what was computed from the weights, the sampler's merged adapters included."""
         self._sampler.forget()
         super().forget()
 
     def _write(self, keys: list[bytes], deterministic: bool) -> tuple[list[list[int]], int]:
-        """Sample an answer to each prompt; also how many answers only their length ended."""
+        """Sample an answer to each prompt, and count the answers that were cut off at ``max_new_tokens``."""
         if self._weights.changed():
             self.forget()
         prompts = [query.context for query in self.queries.prompts(keys)]
@@ -204,13 +215,16 @@ class TextActor(Actor):
         return answers, sum(not self._sampler.ended(answer) for answer in answers)
 
     def _ask(self, queries: list[Query]) -> Scores:
-        """What the model says with the weights as they are now."""
+        """Score queries with the weights as they are now."""
         if self._weights.changed():
             self.forget()
         return self.scorer(queries)
 
     def _rows(self, answers: list[list[int]], scores: Scores | None, deterministic: bool) -> th.Tensor:
-        """Rows of the space, with a phrase at the end of each where the space has phrases, int64 ``(B, W)``."""
+        """Turn answers into int64 rows of the space, ``(B, W)``, and choose the phrase at the end of each row.
+
+        :param scores: scores of the phrases. ``None``: the space has no phrases.
+        """
         rows = th.from_numpy(np.stack([self.space.row(answer) for answer in answers]))
         if scores is not None and self.space.n_phrases:
             shares = scores.phrases.softmax(dim=-1)
@@ -219,7 +233,7 @@ class TextActor(Actor):
         return rows
 
     def _decision(self, keys: list[bytes], rows: th.Tensor, scores: Scores) -> Decision:
-        """Log-probability and entropy of whole answers, as PPO takes them."""
+        """Reduce the scores of answers to the log-probability and entropy that PPO is given."""
         total, entropy, count = scores.answer_log_prob, scores.answer_entropy, scores.answer_tokens
         if self.space.n_phrases:
             phrases = scores.phrases.log_softmax(dim=-1)
@@ -232,12 +246,13 @@ class TextActor(Actor):
 
 
 def make_actor(backbone: Backbone, action_space: spaces.Space, settings: PolicySettings) -> Actor:
-    """Make what answers in an action space: by choosing, or by writing.
+    """Make the actor for an action space.
 
-    :param backbone: model, tokenizer and value head.
-    :param action_space: ``Discrete(K)`` or a :class:`TokenSpace`.
-    :param settings: of the policy.
-    :raises ValueError: if the space was made for another tokenizer.
+    :param backbone: language model with its tokenizer and value head.
+    :param action_space: ``Discrete(K)`` for an actor that chooses phrases, :class:`~lmpolicy.TokenSpace` for one that
+        writes.
+    :param settings: settings of the policy.
+    :raises ValueError: if the space was made for another tokenizer; the message says what to pass to the wrapper.
     """
     if isinstance(action_space, TokenSpace):
         check_tokenizer(action_space, backbone.tokenizer, settings.model)

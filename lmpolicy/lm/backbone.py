@@ -1,4 +1,4 @@
-"""The trainable model: base LM, tokenizer, LoRA and value head; which parameters train and what is saved."""
+"""Load the base model, add adapters and value head, and say which weights train."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from lmpolicy.lm.value_head import ValueHead
 
 STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
 STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
-"""Peft refuses to adapt these layers of state space models: fused kernels read their weights past the adapter."""
+"""Layers of state space models without an adapter. PEFT refuses to adapt them, because fused kernels read their weights
+directly and would skip the adapter."""
 
 WIDE = 512
-"""Hidden size from which half precision is faster; below, converting takes longer than it saves."""
+"""Hidden size from which half precision is faster. In smaller models, the conversion takes longer than it saves."""
 
 
 class Backbone(nn.Module):
-    """A causal LM with its tokenizer, adapters and value head.
+    """Hold a causal LM with its tokenizer, adapters and value head.
 
-    :param settings: of the policy; which model, in which precision, which of its weights learn, and the value head.
+    :param settings: settings of the policy. They say which model is loaded, in which precision, which of its weights
+        train, and how large the value head is.
     :raises OSError: if the model cannot be found or read; the message says how to name another place.
     """
 
@@ -45,10 +47,10 @@ class Backbone(nn.Module):
         if settings.revision is not None:
             options["revision"] = settings.revision
         base, self.tokenizer = _load(model_path(model), options)
-        # Of the weights as they are on disk, before any cast: "auto" may choose another dtype on another machine.
+        # Taken before any cast, because "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
         self._auto = settings.dtype == "auto" and lora is not None
-        if not self._auto:  # Adam's steps are lost in half precision, hence float32 where the base itself is trained
+        if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
             _cast(base, th.float32 if settings.dtype == "auto" else getattr(th, settings.dtype))
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
@@ -57,13 +59,16 @@ class Backbone(nn.Module):
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
-        named = self.named_parameters(remove_duplicate=False)  # tied weights go by two names
+        named = self.named_parameters(remove_duplicate=False)  # tied weights have two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
-        # Fixed now, not read off requires_grad when saving: peft's disable_adapter() flips that for a while.
+        # Fixed here and not read from requires_grad when saving, because peft's disable_adapter() changes that flag.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
 
     def end_ids(self) -> tuple[int, ...]:
-        """Ids that end a message: the tokenizer's, and those that the model's generation config names."""
+        """Return the ids that end a message.
+
+        They come from the tokenizer and from the model's generation config.
+        """
         config = getattr(self.lm, "generation_config", None)
         named = getattr(config, "eos_token_id", None)
         listed = named if isinstance(named, list | tuple) else [named]
@@ -71,33 +76,37 @@ class Backbone(nn.Module):
         return tuple(sorted(int(one) for one in ids if one is not None))
 
     def settle_dtype(self) -> None:
-        """Cast the frozen base to what suits the device it is on; not before, since SB3 moves a policy once it is made.
+        """Cast the frozen base model to the precision that suits its device.
 
-        Adapters and value head stay in float32.
+        Adapters and value head stay in float32. The cast happens at the first use, because SB3 moves a policy to its
+        device after making it.
         """
         if self._auto:
             weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
             _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.hidden_size))
 
     def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
-        """Value of each prompt from the LM's final hidden states.
+        """Return the value of each prompt from the LM's final hidden states.
 
-        :param states: hidden states of all tokens, ``(N, hidden)``; the first of them belong to every prompt.
-        :param shared: P, how many do.
-        :param index: which others belong to each prompt, ``(R, T)``.
-        :param mask: which of those exist, bool ``(R, T)``.
-        :param last: the last token of each prompt, ``(R,)``.
+        :param states: final hidden states of all tokens, ``(N, hidden)``. The first P of them belong to every prompt.
+        :param shared: P, number of tokens that all prompts share.
+        :param index: places of each prompt's other tokens among the N, ``(R, T)``.
+        :param mask: which of these places hold a token of the prompt, bool ``(R, T)``.
+        :param last: place of each prompt's last token among the N, ``(R,)``.
         :return: float32 ``(R,)``.
         """
         states = states.float()
-        with th.autocast(states.device.type, enabled=False):  # a value in half precision has two or three digits
+        with th.autocast(states.device.type, enabled=False):  # half precision would leave a value two or three digits
             return self.value_head(states if self.value_gradient else states.detach(), shared, index, mask, last)
 
 
 class WeightVersion:
-    """Tells whether trainable weights were written, moved or replaced; torch counts writes in place.
+    """Tell whether trainable weights were written, moved or replaced.
 
-    :param backbone: its weights are listed once: walking the modules in every call would take long.
+    Torch counts the writes in place. The parameters are listed once, because a walk through the modules in every call
+    would take long.
+
+    :param backbone: model whose trainable weights are watched.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -105,7 +114,7 @@ class WeightVersion:
         self._last: tuple[int, ...] = ()
 
     def changed(self) -> bool:
-        """Whether they are other than at the last call."""
+        """Return whether the weights changed since the last call."""
         weights = [parameter for parameter in self._parameters if parameter.requires_grad]
         version = (sum(w._version for w in weights), sum(w.data_ptr() for w in weights), len(weights))
         changed, self._last = version != self._last, version
@@ -113,24 +122,29 @@ class WeightVersion:
 
 
 def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
-    """Precision for frozen base weights: half where the device is fast at it and the model wide enough to gain.
+    """Choose the precision of frozen base weights.
 
-    :param device: where the weights are.
-    :param stored: their dtype in the checkpoint.
+    Half precision is chosen where the device is fast at it and the model is wide enough to gain from it.
+
+    :param device: device that holds the weights.
+    :param stored: dtype of the weights in the checkpoint.
     :param width: hidden size of the model.
     """
     if device.type == "cpu":
-        fast = th.ops.mkldnn._is_mkldnn_bf16_supported()  # AMX, AVX-512 BF16 or ARM's; else bfloat16 is emulated
+        fast = th.ops.mkldnn._is_mkldnn_bf16_supported()  # AMX, AVX-512 BF16 or ARM's; others emulate bfloat16
         return th.bfloat16 if fast and width >= WIDE else th.float32
     if width < WIDE:
         return th.float32
     if device.type == "cuda" and th.cuda.is_bf16_supported(including_emulation=False):
         return th.bfloat16
-    return stored  # what else there is may have no bfloat16, or may lose range in float16
+    return stored  # other devices may have no bfloat16, and float16 may overflow
 
 
 def _cast(model: nn.Module, dtype: th.dtype) -> None:
-    """Cast the frozen parameters, or all where none is frozen; and no buffer: rotary frequencies are float32."""
+    """Cast the frozen parameters, or all parameters if none is frozen.
+
+    Buffers stay as they are, because rotary frequencies must be float32.
+    """
     parameters = list(model.parameters())
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen or parameters:
@@ -140,13 +154,13 @@ def _cast(model: nn.Module, dtype: th.dtype) -> None:
 
 def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
     bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # a bar for every policy that is built is noise
+    transformers_logging.disable_progress_bar()  # one bar per policy is noise
     try:
         if Path(path).is_dir() and not (Path(path) / "config.json").exists():
             raise FileNotFoundError(f"the folder {path} has no config.json")
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
-    except Exception as error:  # OSError, ValueError, SafetensorError; a bare Exception for a broken tokenizer file
+    except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
         raise OSError(
             f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
             "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
@@ -165,21 +179,23 @@ def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mo
     if lora == FROZEN:
         return base
     assert isinstance(lora, Mapping)
-    # A deep copy: peft writes the target modules it found into its config.
+    # A deep copy, because peft writes the target modules that it found into its config.
     settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
     if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
         settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
     config = peft.LoraConfig(**settings)
     with warnings.catch_warnings():
-        # peft 0.21 asks transformers 5.23 for a name that is about to go; the user can do nothing about it
+        # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         return peft.get_peft_model(base, config)
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Set every dropout and router jitter to 0: rollout (eval mode) and update (train mode) must agree.
+    """Set every dropout and router jitter to 0.
 
-    :param model: a Transformers model; its config is changed, too, since some attention code reads it there.
+    The rollout runs in eval mode and the update in train mode, and both must compute the same probabilities.
+
+    :param model: Transformers model. Its config is changed as well, because some attention code reads dropout there.
     """
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
@@ -191,11 +207,12 @@ def remove_dropout(model: nn.Module) -> None:
 
 
 def fingerprint(model: nn.Module) -> th.Tensor:
-    """Digest of a model's weights: names, shapes, the sum of each tensor's bits, and a sample of its values.
+    """Compute a digest of a model's weights.
 
-    Reads every weight once, at memory speed, so that billions of parameters take seconds.
+    It covers the names, shapes and dtypes, the sum of each tensor's bits, and a sample of its values. Every weight is
+    read once, at memory speed, so billions of parameters take seconds.
 
-    :param model: the base model as loaded.
+    :param model: base model as loaded.
     :return: uint8 ``(16,)``.
     """
     digest = hashlib.sha256()

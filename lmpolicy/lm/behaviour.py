@@ -1,4 +1,4 @@
-"""How much a policy's actions say about what it read: entropies and mutual information over a rollout."""
+"""Measure how much a policy's actions say about what it reads: entropy and mutual information."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import decode_bytes
 
 MAX_GROUPS = 256
-"""Tuples of legal phrases that a stream keeps apart; it counts no decision of any further one."""
+"""Number of different tuples of legal phrases that a stream counts. Decisions with any further tuple are left out."""
 
 
 def entropies(probabilities: th.Tensor) -> th.Tensor:
-    """Entropy of each distribution in nats.
+    """Return the entropy of each distribution in nats.
 
-    :param probabilities: ``(N, K)``, rows that sum to 1.
+    :param probabilities: distributions, ``(N, K)``; each row sums to 1.
     :return: ``(N,)``.
     """
     return -th.special.xlogy(probabilities, probabilities).sum(dim=-1)
 
 
 def mutual_information(probabilities: th.Tensor, groups: th.Tensor) -> float:
-    """Mutual information of observation and action, I(O; A) = H(mean_o pi(.|o)) - mean_o H(pi(.|o)), in nats.
+    """Return the mutual information of observation and action in nats.
 
-    Within each group by itself, averaged with the groups' shares: other legal phrases, or another env, do not count as
-    a policy that reads. 0 if the policy does the same whatever it reads, at most log K.
+    I(O; A) = H(mean_o pi(.|o)) - mean_o H(pi(.|o)). It is 0 if the policy does the same whatever it reads, and at most
+    log K. It is computed within each group of decisions and averaged with the groups' sizes as weights. Otherwise, a
+    policy that only faces other legal phrases, or another env, would seem to read its input.
 
-    :param probabilities: of each decision, ``(N, K)``.
+    :param probabilities: probabilities at each decision, ``(N, K)``.
     :param groups: number of each decision's tuple of legal phrases, int64 ``(N,)``.
     """
     probabilities = probabilities.double()
@@ -44,22 +45,25 @@ def mutual_information(probabilities: th.Tensor, groups: th.Tensor) -> float:
 
 
 def phrase_list(key: bytes) -> bytes:
-    """The bytes of a prompt that list its legal phrases: equal for equal tuples, and much cheaper than reading JSON.
+    """Return the bytes of a key that list the legal phrases.
 
-    :param key: the prompt as :func:`lmpolicy.text.spaces.row_bytes` returns it.
+    They are equal for equal tuples of phrases, and much faster to get than by reading JSON.
+
+    :param key: key of a prompt, as :func:`lmpolicy.text.spaces.row_bytes` returns it.
     """
-    return key.rpartition(b'"actions":')[2]  # cannot occur within a JSON string, where quotes are escaped
+    return key.rpartition(b'"actions":')[2]  # cannot occur within a JSON string, which escapes its quotes
 
 
 def choice_statistics(
     keys: Sequence[bytes], probabilities: th.Tensor, actions: NDArray[Any], n_legal: NDArray[Any]
 ) -> dict[str, float]:
-    """Describe how phrases were chosen in a rollout, in names of the log.
+    """Describe how phrases were chosen in a rollout.
 
-    :param keys: the prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; N of them.
-    :param probabilities: of every index, ``(N, K)``.
-    :param actions: indices, ``(N,)``.
-    :param n_legal: number of legal phrases, ``(N,)``.
+    :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; N of them.
+    :param probabilities: probability of every index of the action space, ``(N, K)``.
+    :param actions: indices chosen, ``(N,)``.
+    :param n_legal: numbers of legal phrases, ``(N,)``.
+    :return: numbers by their names in the log.
     """
     numbers: dict[bytes, int] = {}
     groups = th.tensor([numbers.setdefault(phrase_list(key), len(numbers)) for key in keys])
@@ -74,21 +78,23 @@ def choice_statistics(
 
 @dataclass
 class AnswerTotals:
-    """Sums over the answers of a rollout."""
+    """Sum over the answers of a rollout."""
 
     answers: int = 0
+    """Number of answers."""
     tokens: int = 0
+    """Number of their tokens."""
     unfinished: int = 0
-    """Answers that only their length ended."""
+    """Number of answers that were cut off at the largest length."""
     entropy: float = 0.0
-    """Of the distributions the tokens are from, in nats."""
+    """Sum of the entropies of the distributions that the tokens are from, in nats."""
 
     def count(self, answers: Sequence[Sequence[int]], unfinished: int, entropy: float) -> None:
         """Add answers.
 
-        :param answers: token ids of each.
-        :param unfinished: how many of them only their length ended.
-        :param entropy: of all their tokens' distributions, in nats.
+        :param answers: token ids of each answer.
+        :param unfinished: number of answers that were cut off at the largest length.
+        :param entropy: sum of the entropies of the distributions that their tokens are from, in nats.
         """
         self.answers += len(answers)
         self.tokens += sum(map(len, answers))
@@ -96,7 +102,10 @@ class AnswerTotals:
         self.entropy += entropy
 
     def statistics(self) -> dict[str, float]:
-        """Describe how answers were written, in names of the log."""
+        """Describe how answers were written.
+
+        :return: numbers by their names in the log.
+        """
         return {
             "lm/entropy": self.entropy / max(1, self.tokens),
             "lm/answer_tokens_mean": self.tokens / max(1, self.answers),
@@ -106,11 +115,13 @@ class AnswerTotals:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a policy did over a number of decisions.
+    """Hold what a policy did over a number of decisions.
 
-    :param entropy: mean entropy of the decisions among two or more phrases, each divided by the log of their number.
-    :param information: mutual information of observation and action, divided likewise; ``None`` where it says nothing
-        because fewer than half of the decisions can be compared with one on another prompt with the same phrases.
+    :param entropy: mean entropy of the decisions among two or more phrases, as a share of the largest possible one. For
+        one decision, that is the log of the number of phrases.
+    :param information: mutual information of observation and action, as a share of the same. ``None``: fewer than half
+        of the decisions can be compared with a decision on another prompt with the same phrases, so it would say
+        nothing.
     """
 
     entropy: float
@@ -118,7 +129,10 @@ class Behaviour:
 
 
 class BehaviourStream:
-    """The sums behind :class:`Behaviour`, which do not grow with the number of decisions and stay on the device."""
+    """Collect the sums behind :class:`Behaviour`.
+
+    The sums do not grow with the number of decisions, and they stay on the device.
+    """
 
     def __init__(self) -> None:
         self.decisions = 0
@@ -132,9 +146,9 @@ class BehaviourStream:
     def add(self, keys: Sequence[bytes], probabilities: th.Tensor, entropies: th.Tensor) -> None:
         """Count decisions.
 
-        :param keys: their prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; B of them.
-        :param probabilities: ``(B, K)``.
-        :param entropies: in nats, ``(B,)``.
+        :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_bytes` returns them; B of them.
+        :param probabilities: probability of every phrase, ``(B, K)``.
+        :param entropies: entropies of the decisions in nats, ``(B,)``.
         """
         self.decisions += len(keys)
         numbers = [self._group(key) for key in keys]
@@ -159,7 +173,10 @@ class BehaviourStream:
         return number
 
     def behaviour(self) -> Behaviour | None:
-        """What the sums say; one transfer from the device. ``None`` if no decision was one among several phrases."""
+        """Return what the sums say, with one transfer from the device.
+
+        :return: ``None`` if no decision was among two or more phrases.
+        """
         chosen = [number for number, phrases in enumerate(self._phrases) if phrases > 1]
         if self._sums is None or not chosen:
             return None

@@ -1,4 +1,4 @@
-"""Forward passes of a causal LM over prompts and their action phrases: packed for speed, or plain."""
+"""Run a causal LM over contexts and their action phrases: packed for speed, or plain."""
 
 from __future__ import annotations
 
@@ -18,26 +18,36 @@ from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.lm.trie import Trie
 
 MIN_SHARED = 8
-"""A shared prefix costs a call of its own; below this many tokens, repeating it per prompt is cheaper."""
+"""Length from which a prefix has a call of its own. For fewer tokens, it is cheaper to repeat them per prompt."""
 
 FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
-"""Up to so many tokens, and so many more per unit of hidden size, prefix and prompts go into one sequence: one call, no
-padding. Beyond, attention over all the prompts, most of it masked, takes longer than a call for the prefix and a padded
-batch; less so the wider the model. The break-even was measured at about 450 for a hidden size of 128, 1000 for 896."""
+"""Number of tokens, and more of them per unit of hidden size, up to which prefix and prompts go into one sequence.
+
+One sequence takes one call and no padding. In longer ones, attention over all prompts, most of it masked, takes longer
+than a call for the prefix and a padded batch. Wider models lose less by it: both ways took the same time at about 450
+tokens for a hidden size of 128, and at about 1000 tokens for 896."""
 
 MAX_PREFIXES = 16
-"""Prefixes kept within a rollout, one for each env with rules of its own."""
+"""Number of prefixes kept within a rollout. Each env with its own rules has a prefix of its own."""
 
 Tokens = NDArray[np.int64]
 Outputs = tuple[Packed, th.Tensor, th.Tensor]
-"""The batch as packed; logits ``(predictors, vocabulary)``; final hidden states ``(N, hidden)``."""
+"""The packed batch, logits ``(predictors, vocabulary)`` and final hidden states ``(N, hidden)``."""
 
 
 class Forward(Protocol):
-    """One way to run prompts and their phrases."""
+    """Run prompts and their phrases in one way.
+
+    Here, a prompt is the context of a query: a prompt, or a prompt with an answer after it.
+    """
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run R distinct prompts with their tries; n_phrases is K."""
+        """Run R prompts with the tries of their phrases.
+
+        :param prompts: token ids of each prompt.
+        :param tries: trie of each prompt's phrases.
+        :param n_phrases: K, the largest number of phrases.
+        """
 
     def forget(self) -> None:
         """Drop what was computed with the weights as they were."""
@@ -45,31 +55,38 @@ class Forward(Protocol):
 
 @dataclass(frozen=True)
 class Prefix:
-    """Tokens that were run before, with what they left: keys and values of each layer, final hidden states."""
+    """Hold the results of tokens that were run before.
+
+    :param tokens: token ids of the prefix, ``(P,)``.
+    :param layers: attention keys and values of each layer.
+    :param states: final hidden states, ``(P, hidden)``.
+    """
 
     tokens: Tokens
     layers: list[tuple[th.Tensor, th.Tensor]]
     states: th.Tensor
 
     def crop(self, length: int) -> Prefix:
-        """The first tokens of it; what follows a token does not change what a causal LM makes of it."""
+        """Return the first tokens; in a causal LM, later ones do not change their results."""
         layers = [(keys[:, :, :length], values[:, :, :length]) for keys, values in self.layers]
         return Prefix(self.tokens[:length], layers, self.states[:length])
 
     def cache(self, rows: int) -> DynamicCache:
-        """A cache for so many rows that all begin with these tokens."""
+        """Return a cache for rows that all begin with this prefix."""
         layers = [(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in self.layers]
         return DynamicCache(ddp_cache_data=layers)
 
 
 class PackedForward:
-    """One forward over the fewest tokens: the shared prefix once, phrases as a trie under a tree mask.
+    """Run the fewest tokens, with packed prompts and phrases.
 
-    Without gradient, keys and values of the shared prefixes are kept until :meth:`forget`.
+    The shared prefix runs once, and phrases run as a trie under a tree mask. Without gradient, attention keys and
+    values of shared prefixes are kept until :meth:`forget`.
 
-    :param lm: a causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
-    :param by_layer: whether it takes one mask per type of layer; otherwise all layers get the same.
-    :param fold_tokens: up to so many tokens go into one sequence; ``None``: as many as pays for its width.
+    :param lm: causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
+    :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
+    :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: the number up to which one
+        sequence is faster, given the model's width.
     """
 
     def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None) -> None:
@@ -77,14 +94,14 @@ class PackedForward:
         self.by_layer = by_layer
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
-        self._prefixes: list[Prefix] = []  # the latest first
+        self._prefixes: list[Prefix] = []  # latest first
 
     def forget(self) -> None:
-        """Drop the shared prefixes; the weights have changed."""
+        """Drop the shared prefixes, because the weights have changed."""
         self._prefixes.clear()
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """See :class:`Forward`."""
+        """Run prompts with their tries; parameters as in :class:`Forward`."""
         common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
@@ -98,29 +115,30 @@ class PackedForward:
         return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
-        """What the prompts share, remembered or run now; without gradient. ``None`` if it is too short to pay.
+        """Return the prompts' shared prefix, remembered or run now.
 
-        :param prompts: token ids of each prompt; each keeps its last token for itself.
+        :param prompts: token ids of each prompt. The last token of a prompt is never part of the prefix.
+        :return: prefix without gradient. ``None``: the prefix is too short to save time.
         """
         common = shared_length(prompts)
         return self._recall(prompts, common) or self._own_prefix(prompts, common)
 
     def _own_prefix(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
-        """What the prompts share, run now; ``None`` if it is too short to pay."""
+        """Run the prefix that the prompts share; ``None`` if it is too short to save time."""
         return self._run_prefix(prompts[0][:common]) if common >= MIN_SHARED and len(prompts) > 1 else None
 
     def _recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
-        """What is remembered of the prompts' beginning, if it saves tokens against running their own prefix."""
+        """Return a remembered prefix of the prompts, if it saves tokens against a run of their own prefix."""
         if not self._prefixes:
             return None
         lengths = [common_prefix(prefix.tokens, prompts[0][:common]) for prefix in self._prefixes]
         length = max(lengths)
-        # Each prompt would run what it shares with the others, beyond what is remembered, for itself.
+        # Behind a remembered prefix, each prompt runs for itself what more it shares with the others.
         worth = length > 0 and (common - length) * (len(prompts) - 1) <= length
         return self._prefixes[lengths.index(length)].crop(length) if worth else None
 
     def _remember(self, prefix: Prefix) -> None:
-        """Keep a prefix in place of those that it continues or cuts short."""
+        """Keep a prefix, in place of the prefixes that it extends and of those that extend it."""
         others = [
             other
             for other in self._prefixes
@@ -144,7 +162,10 @@ class PackedForward:
         return prefix
 
     def _run_folded(self, packed: Packed, prompt: Tokens, remembering: bool) -> Outputs:
-        """One sequence of the shared tokens and all prompts; what is shared is kept if so wished."""
+        """Run one sequence of the shared tokens and all prompts.
+
+        :param remembering: whether the shared prefix is kept.
+        """
         cache = DynamicCache() if remembering else None
         logits, states = self._run(packed, cache)
         if cache is not None:
@@ -153,14 +174,14 @@ class PackedForward:
         return packed, logits, states
 
     def _run_behind(self, prefix: Prefix | None, packed: Packed) -> Outputs:
-        """A sequence per prompt, behind a prefix that was run before."""
+        """Run one sequence per prompt, behind a prefix that was run before."""
         if prefix is None:
             return packed, *self._run(packed, None)
         logits, states = self._run(packed, prefix.cache(len(packed.input_ids)))
         return packed, logits, th.cat([prefix.states, states])
 
     def _run(self, packed: Packed, cache: DynamicCache | None) -> tuple[th.Tensor, th.Tensor]:
-        """Logits where they are needed, and final hidden states of all tokens fed."""
+        """Return the logits that are needed, and the final hidden states of all tokens fed."""
         out = call(
             self.lm,
             input_ids=packed.input_ids,
@@ -183,12 +204,14 @@ class PackedForward:
     def masks(
         self, allowed: th.Tensor, positions: th.Tensor, keys: th.Tensor, longest: int
     ) -> th.Tensor | dict[str, th.Tensor]:
-        """The attention mask, or one per type of layer; a 4-D mask replaces a model's own sliding window.
+        """Return the attention mask, or one mask per type of layer.
 
-        :param allowed: which keys each query sees, bool ``(S, Q, keys)``.
-        :param positions: of the queries, ``(S, Q)``.
-        :param keys: positions of the keys, ``(S, keys)``.
-        :param longest: largest position there is, plus 1.
+        The masks include the sliding window, because a 4-D mask replaces the window of the model itself.
+
+        :param allowed: which attention keys each token fed may see, bool ``(S, Q, keys)``.
+        :param positions: positions of the tokens fed, ``(S, Q)``.
+        :param keys: positions of the attention keys, ``(S, keys)``.
+        :param longest: largest position in the batch, plus 1.
         """
         window = text_config(self.lm).sliding_window if has_window(self.lm) else None
         full = limited = self._additive(allowed)
@@ -197,19 +220,21 @@ class PackedForward:
         return {"full_attention": full, "sliding_attention": limited} if self.by_layer else limited
 
     def _additive(self, allowed: th.Tensor) -> th.Tensor:
-        """Numbers, not bool: eager attention adds the mask, and a bool mask added is silently wrong."""
+        """Return numbers to add: eager attention adds a mask, and gives silently wrong results with a bool one."""
         dtype = next(self.lm.parameters()).dtype
         mask = th.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         return mask.masked_fill_(~allowed, th.finfo(dtype).min)[:, None]
 
 
 class PlainForward:
-    """Every phrase behind a copy of its prompt, padded on the right: nothing is asked of a causal LM.
+    """Run every phrase behind a copy of its prompt.
 
-    Equal prompts still run once per leaf of their trie, and logits are taken only where a token is predicted.
+    Sequences are padded on the right. Every causal LM can do this. A prompt runs once per leaf of its trie, and logits
+    are taken only where a token is predicted.
 
     :param lm: any causal LM.
-    :param keeps: whether it takes ``logits_to_keep``; otherwise logits of all positions are made and most dropped.
+    :param keeps: whether the model takes ``logits_to_keep``. If not, it computes logits at all positions, and most of
+        them are dropped.
     """
 
     def __init__(self, lm: Any, keeps: bool) -> None:
@@ -217,10 +242,10 @@ class PlainForward:
         self.keeps = keeps
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing, because nothing is remembered."""
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """See :class:`Forward`."""
+        """Run prompts with their tries; parameters as in :class:`Forward`."""
         packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
         options = {"logits_to_keep": packed.keep} if self.keeps else {}
         out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
@@ -229,25 +254,32 @@ class PlainForward:
 
 
 def text_config(lm: Any) -> Any:
-    """The part of a model's config that its text layers read."""
+    """Return the part of a model's config that its text layers read.
+
+    :param lm: causal LM.
+    """
     return lm.config.get_text_config()
 
 
 def has_window(lm: Any) -> bool:
-    """Whether some layers see only the last tokens."""
+    """Return whether some layers see only the last tokens.
+
+    :param lm: causal LM.
+    """
     config = text_config(lm)
     types = getattr(config, "layer_types", None)
     return getattr(config, "sliding_window", None) is not None and (types is None or "sliding_attention" in types)
 
 
 def call(lm: Any, **inputs: Any) -> Any:
-    """Run the model; over a base in half precision, adapters are applied in half precision, too.
+    """Run the model, with adapters in the base model's precision.
 
-    Their weights, gradients and optimizer states stay in float32. Applied in float32, adapters of a few thousandths of
-    the multiplications would take a third of the time.
+    If the base model is in half precision, its adapters run in half precision as well. Their weights, gradients and
+    optimizer states stay in float32. Adapters make a few thousandths of the multiplications, but would take a third of
+    the time in float32.
 
-    :param lm: a causal LM.
-    :param inputs: as in Transformers.
+    :param lm: causal LM.
+    :param inputs: arguments of the model's forward, as in Transformers.
     """
     weight = next(lm.parameters())
     half = weight.dtype in (th.bfloat16, th.float16)
@@ -256,10 +288,13 @@ def call(lm: Any, **inputs: Any) -> Any:
 
 
 def _checkpoints_layers(lm: Any) -> bool:
-    """Whether Transformers' gradient checkpointing is on: it drops the cache, and with it the shared prefix."""
+    """Return whether Transformers' gradient checkpointing is on. It drops the cache, and with it the shared prefix."""
     return lm.training and any(getattr(module, "gradient_checkpointing", False) for module in lm.modules())
 
 
 def device_of(lm: Any) -> th.device:
-    """Where the weights are."""
+    """Return the device of a model's weights.
+
+    :param lm: causal LM.
+    """
     return next(lm.parameters()).device

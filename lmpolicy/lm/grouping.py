@@ -1,4 +1,7 @@
-"""Which prompts of a batch run together: those of one env share a long prefix, those of different envs do not."""
+"""Decide which contexts of a batch run together.
+
+Prompts of one env share a long prefix, prompts of different envs do not.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,33 @@ import torch as th
 from numpy.typing import NDArray
 
 OVERHEAD = 256
-"""Tokens that take about as long as one more forward pass of a small model costs besides its tokens."""
+"""Number of tokens that cost about as much time as one more call of a small model."""
 
 
 def group_by_prefix(prompts: Sequence[NDArray[np.int64]], overhead: int | None = None) -> list[list[int]]:
-    """Split a batch where running its parts one after another takes fewer tokens, since each shares a longer prefix.
+    """Split a batch into groups that share longer prefixes.
 
     n prompts that share P tokens run sum(lengths) - (n - 1) P tokens. In the tree of the prompts' prefixes, a branch
-    becomes a group of its own wherever that saves more than ``overhead`` tokens.
+    becomes a group of its own wherever that saves more than ``overhead`` tokens. The groups run one after another.
 
     :param prompts: token ids of each prompt.
-    :param overhead: what an additional part costs, in tokens; default: :data:`OVERHEAD`.
-    :return: the numbers of the prompts of each part; together all, each once.
+    :param overhead: cost of one more group in tokens. Default: :data:`OVERHEAD`.
+    :return: indices of the prompts of each group. Every prompt is in exactly one group.
     """
     if len(prompts) < 2:
         return [list(range(len(prompts)))]
     overhead = OVERHEAD if overhead is None else overhead
-    words = [prompt.astype(">i8").tobytes() for prompt in prompts]  # big-endian: sorts as the numbers do
+    words = [prompt.astype(">i8").tobytes() for prompt in prompts]  # big-endian bytes sort as the numbers do
     order = sorted(range(len(prompts)), key=words.__getitem__)
     common = [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
     return [sorted(order[place] for place in part) for part in _split(list(range(len(order))), common, overhead)[1]]
 
 
 def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDArray[Any]) -> tuple[th.Tensor, ...]:
-    """Results of the parts of a batch put together, each row at the place that it had in the batch.
+    """Join the results of groups in the order of the batch.
 
-    :param parts: of each part, tensors with a row per prompt.
-    :param order: the number in the batch of each row, part by part.
+    :param parts: tensors of each group, with one row per prompt.
+    :param order: index in the batch of each row, group by group.
     """
     if len(parts) == 1:
         return parts[0]
@@ -46,7 +49,7 @@ def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDAr
 
 
 def common_prefix(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Length of the longest common prefix.
+    """Return the length of the longest common prefix.
 
     :param one: token ids.
     :param other: token ids.
@@ -57,10 +60,12 @@ def common_prefix(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 
 
 def _split(part: list[int], common: list[int], overhead: int) -> tuple[int, list[list[int]]]:
-    """Tokens saved by sharing, less the overhead of all groups but one, and the groups; for neighbours in sorted order.
+    """Split neighbours in sorted order into groups.
 
     :param part: places in the order, one after another.
-    :param common: tokens that each place shares with the next.
+    :param common: number of tokens that each place shares with the next.
+    :param overhead: cost of one more group in tokens.
+    :return: number of tokens saved by sharing, less the overhead of all groups but one; and the groups.
     """
     if len(part) == 1:
         return 0, [part]

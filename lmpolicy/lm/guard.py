@@ -1,4 +1,4 @@
-"""Guard rails: training that cannot go well any more stops, or warns, and says why."""
+"""Stop training before a number that is not finite reaches the weights, and say why."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.judging import LearningJudge
 
 CHECKPOINT = "lmpolicy_last_good.zip"
-"""Where the last good weights are saved, in the folder of the run."""
+"""Name of the file with the last good weights, in the folder of the run."""
 
 
 class NonFiniteError(FloatingPointError):
-    """A number in training became NaN or infinite; raised before an optimizer step would write it into the weights."""
+    """Say that a number in training became NaN or infinite.
+
+    It is raised before an optimizer step would write such a number into the weights.
+    """
 
 
 class Saver(Protocol):
-    """What can be written to a file: a policy, or its learner."""
+    """Write itself to a file, as a policy and its learner do."""
 
     def save(self, path: str) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint.
+
+        :param path: file to write.
+        """
 
 
 class GuardedPolicy(Saver, Protocol):
-    """What the guard has to know of a policy."""
+    """Define what the guard needs to know of a policy."""
 
     backbone: Backbone
     actor: Actor
@@ -36,23 +42,24 @@ class GuardedPolicy(Saver, Protocol):
 
     @property
     def actor_learns(self) -> bool:
-        """Whether optimizer steps change what the policy does."""
+        """Return whether optimizer steps change what the policy does."""
 
     def parameters(self) -> Iterator[th.nn.Parameter]:
-        """All weights."""
+        """Return all weights."""
 
     def named_parameters(self) -> Iterator[tuple[str, th.nn.Parameter]]:
-        """All weights with their names."""
+        """Return all weights with their names."""
 
 
 class Guard:
-    """Watches a policy from within: what it does in rollouts, and what reaches it in updates.
+    """Watch a policy's rollouts, and the gradients of its updates.
 
-    *Non-finite numbers* stop the training before the step: SB3 clips by the joint norm, which spreads one NaN over all
-    gradients, so the check is one norm per step, and where the first such number arose tells the cause. The weights go
-    back to those of the last rollout, which acted on them, and are saved.
+    *Non-finite numbers* stop the training before an optimizer step. SB3 clips gradients by their joint norm, which
+    would spread one NaN over all of them. So the check is one norm per step, and the place of the first number that is
+    not finite tells the cause. Then the weights of the last rollout are put back and saved: the rollout acted with
+    them, so they are good.
 
-    What a policy's numbers say about its learning is left to a :class:`~lmpolicy.lm.judging.LearningJudge`.
+    A :class:`~lmpolicy.lm.judging.LearningJudge` judges whether the policy still learns.
     """
 
     def __init__(self) -> None:
@@ -67,22 +74,22 @@ class Guard:
         self._good: dict[str, th.Tensor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "learner": None}  # a copied policy is no copy of its learner
+        return {**self.__dict__, "learner": None}  # the copy of a policy has no learner
 
     def acted(self, decision: Decision) -> None:
-        """Note decisions of a rollout.
+        """Note the decisions of one step of a rollout.
 
-        :param decision: what was decided.
+        :param decision: decisions of the policy.
         """
         self._acted = True
         self.env_steps += len(decision.keys)
         self.judge.acted(decision)
 
     def evaluated(self, policy: GuardedPolicy, decision: Decision) -> None:
-        """Note a forward of an update, and follow the gradients that come back to it.
+        """Note a forward pass of an update, and watch its gradients.
 
-        :param policy: the policy.
-        :param decision: with what the learner gets of it.
+        :param policy: policy in training.
+        :param decision: decisions with the tensors that the learner is given.
         """
         first, self._acted = self._acted, False
         if first:
@@ -107,20 +114,21 @@ class Guard:
             self.judge.first_gradient(gradient)
 
     def check_gradients(self, policy: GuardedPolicy) -> None:
-        """Stop before a step that would write a number that is not finite.
+        """Stop before a step with a gradient that is not finite.
 
-        :param policy: the policy whose optimizer is about to step.
-        :raises NonFiniteError: if a gradient is not finite; names the likely cause and the last good checkpoint.
+        :param policy: policy whose optimizer is about to step.
+        :raises NonFiniteError: if a gradient is not finite; the message names the likely cause and the last good
+            checkpoint.
         """
         gradients = [p.grad for group in policy.optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not gradients or bool(th.nn.utils.get_total_norm(gradients).isfinite()):
             return
-        if all(_is_finite(gradient) for gradient in gradients):  # only their norm overflows, in half precision
+        if all(_is_finite(gradient) for gradient in gradients):  # in half precision, the norm may overflow alone
             return
         raise self.stop(policy, self._cause(policy))
 
     def _cause(self, policy: GuardedPolicy) -> str:
-        """Where the first number arose that is not finite, and what usually does that."""
+        """Find the first place where a number is not finite, and name the usual cause."""
         if self._outputs is not None and not all(_is_finite(output) for output in self._outputs):
             return overflow(policy)
         returns, advantages = self._incoming.get("values"), self._incoming.get("log_prob")
@@ -143,9 +151,9 @@ class Guard:
     def stop(self, policy: GuardedPolicy, cause: str) -> NonFiniteError:
         """Put the last good weights back and save them.
 
-        :param policy: the policy.
-        :param cause: what probably went wrong, and what helps.
-        :return: what to raise.
+        :param policy: policy in training.
+        :param cause: likely cause, and what helps.
+        :return: error with the cause and the place of the checkpoint.
         """
         return NonFiniteError(
             f"training stopped {self._when()} because a number is not finite (NaN or infinite). Likely cause: {cause}. "
@@ -153,7 +161,10 @@ class Guard:
         )
 
     def _keep(self, policy: GuardedPolicy) -> None:
-        """Copy the weights that the last rollout acted on: few, unless the base is trained, which is not copied."""
+        """Copy the trainable weights that the last rollout acted with.
+
+        They are few, unless the base model is trained as well. In that case nothing is copied.
+        """
         if not policy.backbone.frozen:
             return
         now = _learnt(policy)
@@ -164,12 +175,12 @@ class Guard:
                 self._good[name].copy_(tensor)
 
     def forget_weights(self) -> None:
-        """Other weights were loaded: what was kept belongs to another policy."""
+        """Drop the kept weights, because other weights were loaded."""
         self._good = {}
 
     @th.no_grad()
     def _save(self, policy: GuardedPolicy) -> str:
-        """Restore and save the last good weights; tell where."""
+        """Restore and save the last good weights, and say where they are."""
         for name, tensor in _learnt(policy).items():
             if name in self._good:
                 tensor.copy_(self._good[name])
@@ -182,16 +193,16 @@ class Guard:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             saved.save(str(path))
-        except Exception as error:  # whatever the disk says must not hide why training stopped
+        except Exception as error:  # an error of the disk must not hide why training stopped
             return f"The weights in memory are good ({what}), but saving them to {path} failed: {error!r}"
         how = f"{type(saved).__name__}.load({str(path)!r}{more})"
         return f"Last good checkpoint, weights as in memory ({what}): {path}; load it with {how}"
 
 
 def overflow(policy: GuardedPolicy) -> str:
-    """Why scores or values of the model's forward are not finite, and what helps.
+    """Say why scores or values are not finite, and what helps.
 
-    :param policy: the policy.
+    :param policy: policy in training.
     """
     if not all(_is_finite(parameter) for parameter in policy.parameters()):
         return (
@@ -204,7 +215,7 @@ def overflow(policy: GuardedPolicy) -> str:
 
 
 def _learnt(policy: GuardedPolicy) -> dict[str, th.Tensor]:
-    """What training changes: trainable weights, and the statistics of the value head."""
+    """Return what training changes: trainable weights, and the statistics of the value head."""
     weights = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     return {**weights, **{f"statistics.{name}": b for name, b in policy.backbone.value_head.named_buffers()}}
 

@@ -1,4 +1,4 @@
-"""Judging from the numbers of rollouts and updates whether a policy still learns, and warning where it does not."""
+"""Judge from rollouts and updates whether a policy still learns, and warn if it does not."""
 
 from __future__ import annotations
 
@@ -10,42 +10,52 @@ from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.behaviour import Behaviour, BehaviourStream
 
 MIN_DECISIONS = 256
-"""A judgement is on at least so many decisions: A2C's rollouts of 5 steps say nothing each by itself."""
+"""Smallest number of decisions in a judgement. A2C's rollouts of 5 steps say nothing each by itself."""
 IN_A_ROW = 3
-"""Judgements in a row before a warning of a collapse, or of a batch without differences."""
+"""Number of judgements in a row before a warning of a collapse, or of batches without differences."""
 LOW_ENTROPY = 0.01
-"""Entropy below which a policy counts as sure, as a share of log(number of legal phrases): 99.93 % on one of two."""
+"""Entropy below which a policy counts as sure, as a share of log(number of legal phrases). For one of two phrases, that
+is a probability of 99.93 %."""
 SAME_ANSWER = 0.01
-"""Mutual information, as the same share, below which a sure policy does the same whatever it reads."""
+"""Mutual information below which a sure policy does the same whatever it reads, as the same share."""
 HIGH_ENTROPY = 0.1
-"""Entropy, as the same share, above which a policy was open at its beginning."""
+"""Entropy above which a policy counted as open at its beginning, as the same share."""
 EARLY = 10
-"""Judgements that are the beginning of training."""
+"""Number of judgements that are the beginning of training."""
 LITTLE_INFORMATION = 1e-3
-"""Mutual information below which a policy that is not sure ignores what it reads."""
+"""Mutual information below which a policy that is not sure ignores what it reads, as the same share."""
 IGNORING_IN_A_ROW = 5
+"""Number of judgements in a row before a warning of ignored input."""
 CONSTANT = 1e-3
-"""Spread of the gradients at the log-probabilities, relative to the largest, below which all advantages are equal."""
+"""Spread of the gradients at the log-probabilities below which all advantages count as equal, relative to the largest.
+"""
 
 
 class GuardWarning(UserWarning):
-    """Training goes on, but a guard rail of the policy was touched; each warns once per policy."""
+    """Say that a guard rail was touched while training goes on.
+
+    Each kind of warning is given once per policy.
+    """
 
 
 class LearningJudge:
-    """Warns once each of three ways in which a policy learns nothing more.
+    """Warn of three ways in which a policy stops learning.
 
-    *Entropy collapse* cannot be told by the entropy alone, since the best policy of most envs is sure. It is a collapse
-    if the policy is sure and does the same whatever it reads, or if it was open at first and sure within the first
-    ten judgements: PPO's clipping lets no healthy run get to 1 % of the entropy that fast, but too high a learning rate
-    does. Three judgements in a row, each over at least 256 decisions.
+    Each of the three warnings is given once.
 
-    *Batches without differences*: in the first minibatch of an update the ratio is 1, hence nothing is clipped and the
-    gradient at the log-probabilities is the advantage of each row. If all are equal, there is nothing to learn.
+    *Entropy collapse*: The entropy alone cannot show a collapse, because the best policy of most envs is sure. A sure
+    policy has collapsed if it does the same whatever it reads. It has also collapsed if it was open at first and became
+    sure within the first ten judgements. PPO's clipping keeps every healthy run above 1 % of the largest entropy for
+    that long, but too high a learning rate does not. The warning comes after three judgements in a row, each over at
+    least 256 decisions.
 
-    *Ignored input*: mutual information of observation and action near 0 in five judgements in a row, over decisions
-    with the same legal phrases and more than one prompt. An untrained policy may well begin so, hence not within the
-    first ten. A policy that is sure is left to the check for a collapse.
+    *Batches without differences*: In the first minibatch of an update, PPO's ratio is 1 and nothing is clipped. The
+    gradient at the log-probabilities is therefore the advantage of each decision. If all are equal, there is nothing to
+    learn.
+
+    *Ignored input*: The mutual information of observation and action is near 0 in five judgements in a row, over
+    decisions with the same legal phrases and more than one prompt. An untrained policy may well begin like this, so the
+    first ten judgements do not count. A policy that is sure is left to the check for a collapse.
     """
 
     def __init__(self) -> None:
@@ -54,32 +64,34 @@ class LearningJudge:
         self._stream = BehaviourStream()
         self._began_open = False
         self._sure_early = self._sure_same = self._ignoring = 0
-        self._equal: tuple[int, int] = (0, 0)  # updates in a row whose advantages were equal, decisions in them
+        self._equal: tuple[int, int] = (0, 0)  # updates in a row with equal advantages, and the decisions in them
         self._decisions = 0
         self._first_gradient: th.Tensor | None = None
 
     def acted(self, decision: Decision) -> None:
-        """Note decisions of a rollout.
+        """Note the decisions of one step of a rollout.
 
-        :param decision: what was decided.
+        :param decision: decisions of the policy.
         """
         self._decisions += len(decision.keys)
         if decision.probabilities is not None:
             self._stream.add(decision.keys, decision.probabilities.detach(), decision.entropy.detach())
 
     def first_gradient(self, gradient: th.Tensor) -> None:
-        """Note what reaches the log-probabilities in the first minibatch of an update.
+        """Note the gradient at the log-probabilities.
 
-        :param gradient: ``(B,)``; looked at only later, since it is on the device.
+        It is that of the first minibatch of an update. Its numbers are read later, because they are on the device.
+
+        :param gradient: gradient, ``(B,)``.
         """
         if len(gradient) > 1:
             self._first_gradient = th.stack([gradient.max() - gradient.min(), gradient.abs().max()])
 
     def begin_update(self, actor_learns: bool, when: str) -> None:
-        """Judge the last update and the rollout since.
+        """Judge the last update and the rollout after it.
 
-        :param actor_learns: whether training changes what the policy does; else the rollout says nothing of it.
-        :param when: how far training has come, for the warnings.
+        :param actor_learns: whether training changes what the policy does. If not, the rollout is not judged.
+        :param when: how far training has come, in words for the warnings.
         """
         self._judge_advantages(when)
         if not actor_learns:

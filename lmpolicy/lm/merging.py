@@ -1,4 +1,7 @@
-"""Layers with LoRA as one matrix each while nothing learns: a token is then as cheap as without an adapter."""
+"""Merge each layer and its LoRA into one matrix while nothing learns.
+
+A token then takes no longer than without an adapter.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,21 @@ from torch import nn
 from torch.nn import functional
 
 MAX_MERGED_WEIGHTS = 1 << 26
-"""Weights that are copied at most: 256 MiB. The time of larger models goes into their matrices, not into calls."""
+"""Largest number of weights that are copied: 256 MiB in float32. Larger models spend their time in matrix products and
+not in calls."""
 
 
 class MergedAdapters:
-    """A context in which the layers of a model run with their adapters merged into copies of their weights.
+    """Run layers with their adapters merged into copies of the weights.
 
-    An adapted layer makes three small products and a sum, W x + s B (A x); merged, one product, (W + s B A) x, which is
-    the same up to rounding. The weights of the model stay untouched: merging into them and back would leave rounding
-    errors in a base that is supposed to be frozen. In half precision nothing is merged, since what an adapter adds is
-    soon smaller than the rounding of the weights it is added to.
+    This class is a context manager. An adapted layer computes W x + s B (A x), which is three small products and a sum.
+    The merged layer computes (W + s B A) x, which is one product, and the same up to rounding.
 
-    :param lm: a model, with adapters of PEFT or without.
+    The weights of the model are not touched. To merge into them and back would leave rounding errors in a base model
+    that is supposed to be frozen. In half precision nothing is merged, because what an adapter adds is soon smaller
+    than the rounding of the weights.
+
+    :param lm: model, with adapters of PEFT or without.
     """
 
     def __init__(self, lm: nn.Module) -> None:
@@ -32,7 +38,7 @@ class MergedAdapters:
         self._weights: list[th.Tensor] = []
 
     def forget(self) -> None:
-        """Drop the copies; called after each change of the weights."""
+        """Drop the copies, because the weights have changed."""
         self._weights = []
 
     def __enter__(self) -> None:
@@ -50,7 +56,7 @@ class MergedAdapters:
 
 
 def _mergeable(layer: nn.Module) -> bool:
-    """Whether a layer is an adapted matrix and nothing else."""
+    """Return whether a layer is a matrix with an adapter and nothing else."""
     if type(layer) is not lora.Linear or type(layer.get_base_layer()) is not nn.Linear:
         return False
     plain = not layer.lora_variant and not any(layer.lora_bias.values())

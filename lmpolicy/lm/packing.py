@@ -1,7 +1,7 @@
-"""Pack prompts and action phrases into one batch: shared prefix, tree mask, logits needed. Integer work only.
+"""Pack prompts and action phrases into one batch: shared prefix, tree mask, needed logits. All of it is integer work.
 
-Two prompts, "You play. row 1" and "You play. row 2", with the phrases "go left", "go right" and "stay". A phrase's last
-token is predicted, never fed; so of the three phrases only "go" is fed, once::
+Take the prompts "You play. row 1" and "You play. row 2" with the phrases "go left", "go right" and "stay". The last
+token of a phrase is predicted and never fed, so of these phrases only "go" is fed, once per prompt::
 
     folded: one sequence                     rows: one sequence per prompt, behind keys and values of the prefix
 
@@ -36,25 +36,25 @@ from lmpolicy.lm.trie import PROMPT_END, Trie, branches
 
 @dataclass(frozen=True)
 class Packed:
-    """One batch, ready for the model: S sequences of Q tokens for R prompts, behind P tokens that all prompts share.
+    """Hold one batch for the model.
 
-    The model's final hidden states are counted as one list of N: the shared tokens first, then what the sequences
-    hold, row by row. Every prompt is the first P of them and those that ``index`` names.
+    It has S sequences of Q tokens for R prompts, behind P tokens that all prompts share. Final hidden states are
+    numbered 0 to N - 1: the shared tokens first, then the sequences one after another.
 
-    :param input_ids: ``(S, Q)``.
-    :param position_ids: ``(S, Q)``.
-    :param longest: tokens of the longest prompt with its longest phrase, as far as they are fed.
-    :param keep: where logits are needed; positions ``(S, C)``, or bool ``(S, Q)`` where the sequences differ in number.
+    :param input_ids: token ids, ``(S, Q)``.
+    :param position_ids: positions, ``(S, Q)``.
+    :param longest: largest position in the batch, plus 1.
+    :param keep: where logits are needed: positions ``(S, C)``, or bool ``(S, Q)`` if sequences differ in their number.
     :param shared: P.
-    :param index: where each prompt's other tokens are among the N hidden states, ``(R, T)``.
-    :param mask: which of them exist, bool ``(R, T)``.
-    :param last: where each prompt's last token is among the N hidden states, ``(R,)``.
-    :param edge_predictors: which of the logits kept predict each edge; ``(R, E)``.
-    :param edge_tokens: ``(R, E)``.
+    :param index: places of each prompt's other tokens among the N hidden states, ``(R, T)``.
+    :param mask: which of these places hold a token of the prompt, bool ``(R, T)``.
+    :param last: place of each prompt's last token among the N hidden states, ``(R,)``.
+    :param edge_predictors: index of the kept logits that predict each edge, ``(R, E)``.
+    :param edge_tokens: token id of each edge, ``(R, E)``.
     :param paths: edges of each phrase, padded with E; ``(R, K, J)``.
-    :param legal: which phrases exist; bool ``(R, K)``.
-    :param allowed: which keys (those run before, then the sequence) each query sees; bool ``(S, Q, keys)``. ``None``:
-        each token sees those before it, as in any causal LM.
+    :param legal: which phrases exist, bool ``(R, K)``.
+    :param allowed: which attention keys (prefix, then sequence) each token sees, bool ``(S, Q, keys)``. ``None``: each
+        token sees those before it, as in any causal LM.
     """
 
     input_ids: th.Tensor
@@ -72,14 +72,14 @@ class Packed:
     allowed: th.Tensor | None = None
 
     def positions(self) -> th.Tensor:
-        """Where each token of each prompt is among the N hidden states, ``(R, P + T)``."""
+        """Return the places of the prompts' tokens among the hidden states, ``(R, P + T)``."""
         before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
         return th.cat([before, self.index], dim=1)
 
     def shortened(self, lengths: Sequence[int]) -> Packed:
-        """Count only the first tokens of each prompt as prompt; what is computed stays the same.
+        """Count fewer tokens as prompt; the model computes the same.
 
-        :param lengths: how many tokens of each, ``(R,)``.
+        :param lengths: number of tokens that count as each prompt, ``(R,)``.
         """
         shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
         positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
@@ -94,7 +94,7 @@ class Packed:
 
 
 def shared_length(prompts: Sequence[NDArray[np.int64]]) -> int:
-    """Length of the longest common prefix that leaves each prompt its last token."""
+    """Return the longest common prefix's length; prompts keep their last token."""
     length = min(map(len, prompts)) - 1
     if len(prompts) == 1:
         return length
@@ -113,13 +113,13 @@ def pack(
 ) -> Packed:
     """Pack R prompts with their tries under a tree mask.
 
-    :param prompts: token ids of each distinct prompt.
+    :param prompts: token ids of each prompt.
     :param tries: trie of each prompt's phrases.
     :param n_phrases: K, the largest number of phrases.
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
-    :param folded: put the shared tokens, then all prompts, into one sequence; otherwise each prompt gets a sequence,
-        and the model has run the shared tokens before.
-    :param device: of the model.
+    :param folded: whether shared tokens and all prompts go into one sequence. If not, each prompt gets a sequence, and
+        the model has run the shared tokens before.
+    :param device: device of the model.
     """
     grid = _grid(prompts, tries, shared, folded)
     parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
@@ -128,7 +128,7 @@ def pack(
     position = shared + grid.numbers
     depths = np.concatenate([trie.depths for trie in tries])
     position[grid.nodes] = (shared + grid.sizes)[grid.owners[grid.nodes]] + depths
-    # Padding repeats the prompt's last position: the next ones may lie beyond what the model has.
+    # Padding repeats the prompt's last position, because the next ones may lie beyond the model's context.
     position_ids = np.broadcast_to((shared + grid.sizes - 1)[: grid.shape[0], None], grid.shape).copy()
     position_ids.flat[grid.cells] = position
     if folded:
@@ -150,16 +150,16 @@ def pack(
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the prompts and tries of a batch lie in the (S, Q) grid of tokens.
+    """Hold the places of prompts and tries in the (S, Q) grid of tokens. F tokens are fed, padding aside.
 
     :param shape: (S, Q).
     :param rows: sequence of each prompt, ``(R,)``.
-    :param starts: column where each prompt starts, ``(R,)``.
-    :param sizes: tokens of each prompt behind the shared ones, ``(R,)``.
-    :param owners: prompt that each token fed belongs to; this and the next three ``(tokens,)``.
-    :param numbers: number of each token within its prompt and trie.
-    :param nodes: whether it is a trie node.
-    :param cells: its cell in the flattened grid.
+    :param starts: column of each prompt's first own token, ``(R,)``.
+    :param sizes: number of each prompt's own tokens, behind the shared ones, ``(R,)``.
+    :param owners: prompt of each token fed, ``(F,)``.
+    :param numbers: number of each token fed within its prompt and trie, ``(F,)``.
+    :param nodes: which tokens fed are trie nodes, ``(F,)``.
+    :param cells: place of each token fed in the flattened grid, ``(F,)``.
     """
 
     shape: tuple[int, int]
@@ -173,7 +173,7 @@ class _Grid:
 
 
 def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool) -> _Grid:
-    """Lay out a batch; in one sequence, the first columns are for the shared tokens."""
+    """Lay out a batch. In one sequence, the first columns are for the shared tokens."""
     sizes = np.array([len(prompt) for prompt in prompts]) - shared
     lengths = sizes + np.array([len(trie.tokens) for trie in tries])
     ends = lengths.cumsum()
@@ -189,7 +189,7 @@ def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: i
 
 
 def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:
-    """The tree mask: all see the shared tokens and what precedes them in their prompt, nodes also their ancestors."""
+    """Return the tree mask: tokens see the shared tokens and their own prompt so far, nodes also their ancestors."""
     width = grid.shape[1]
     readers = np.full(grid.shape, -1)
     readers.flat[grid.cells] = grid.owners
@@ -200,7 +200,7 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
     which = np.repeat(np.arange(len(tries)), [len(trie.sees) for trie in tries])
     queries, keys = (grid.starts + grid.sizes)[which] + pairs
     allowed[grid.rows[which], queries, keys] = True
-    allowed[:, np.arange(width), np.arange(width)] = True  # padding, too: no row of the softmax may be empty
+    allowed[:, np.arange(width), np.arange(width)] = True  # padding as well, because no row of the softmax may be empty
     if folded:
         allowed[0, :, :shared] |= np.tri(width, shared, dtype=bool)
     elif shared:
@@ -211,18 +211,18 @@ def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> N
 def pack_plain(
     prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], n_phrases: int, device: th.device | str = "cpu"
 ) -> Packed:
-    """Pack R prompts with their tries for any causal LM: ordinary sequences, padded on the right, and no mask.
+    """Pack R prompts with their tries for any causal LM.
 
-    One sequence per prompt and leaf of its trie. Slower than :func:`pack`, but it asks nothing of the model.
+    There is one sequence per leaf of each prompt's trie, padded on the right. This is slower than :func:`pack`.
 
-    :param prompts: token ids of each distinct prompt.
+    :param prompts: token ids of each prompt.
     :param tries: trie of each prompt's phrases.
     :param n_phrases: K, the largest number of phrases.
-    :param device: of the model.
+    :param device: device of the model.
     """
     sequences: list[NDArray[np.int64]] = []
-    sources: list[int] = []  # a sequence of each prompt
-    places: list[tuple[int, int]] = []  # of each predictor, last prompt token first: its sequence and column
+    sources: list[int] = []  # one sequence of each prompt
+    places: list[tuple[int, int]] = []  # sequence and column of each predictor, last prompt token first
     for prompt, trie in zip(prompts, tries, strict=True):
         sources.append(len(sequences))
         place = {PROMPT_END: (len(sequences), len(prompt) - 1)}
@@ -256,18 +256,15 @@ def _packed(
     predictors: NDArray[np.int64],
     device: th.device | str,
 ) -> Packed:
-    """Add what is read off the logits.
-
-    :param predictors: cell in the (S, Q) grid of each predictor, prompt by prompt, the last prompt token first.
-    """
+    """Add what is read from the logits at ``predictors``: grid places, prompt by prompt, last prompt token first."""
     shape = arrays["input_ids"].shape
     kept = np.zeros(shape, dtype=bool)
     kept.flat[predictors] = True
     per_row = kept.sum(axis=1)
-    # Positions rather than a mask where possible: the number of true values is known without asking the device.
+    # Positions, where possible: to count the true values of a mask, torch would wait for the device.
     keep = kept if (per_row != per_row[0]).any() else np.nonzero(kept)[1].reshape(len(kept), -1)
     number = np.empty(len(predictors), dtype=np.int64)
-    number[predictors.argsort()] = np.arange(len(predictors))  # of each predictor among the logits
+    number[predictors.argsort()] = np.arange(len(predictors))  # place of each predictor among the logits
     counts = np.array([1 + len(trie.tokens) for trie in tries])
     distinct = {id(trie): trie for trie in tries}
     order = {key: index for index, key in enumerate(distinct)}
@@ -282,7 +279,7 @@ def _packed(
 
 
 def _stack(tries: Sequence[Trie], n_phrases: int) -> dict[str, NDArray]:
-    """The edges of distinct tries as arrays with a leading trie axis, padded to common sizes."""
+    """Stack the edges of distinct tries into arrays with a leading trie axis, padded to common sizes."""
     edges = max(len(trie.edge_tokens) for trie in tries)
     longest = max(trie.paths.shape[1] for trie in tries)
     shape = len(tries)

@@ -1,4 +1,4 @@
-"""What the model is asked: rows of prompts, and answers to them, as token ids."""
+"""Turn rows of prompts, and answers to them, into queries of token ids."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from lmpolicy.text.spaces import TokenSpace, decode_bytes
 Phrases = tuple[tuple[int, ...], ...]
 """Token ids of each phrase."""
 READ_CACHE = 32_768
-"""Rows whose tokens are remembered."""
+"""Number of prompts whose queries are remembered."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked about one prompt: the probability of an answer, the scores of phrases, or the value alone.
+    """Hold what is asked about one prompt.
 
-    :param context: token ids of the prompt, then of the answer what later tokens are predicted from; ``(L,)``.
+    It may ask for the probability of an answer, for the scores of phrases, for both, or for the value alone.
+
+    :param context: token ids of the prompt, then of what later tokens of the answer or phrases are predicted from;
+        ``(L,)``.
     :param prompt_length: number of tokens of the prompt.
-    :param answer: token ids whose probability is asked, ``(n,)``; the j-th is predicted from position
-        ``prompt_length - 1 + j`` of the context. Empty when choosing.
-    :param phrases: trie of the phrases that may follow the context; ``None`` where there is nothing to choose.
-    :param divisors: what the log-probability of each phrase is divided by, ``(K,)``.
+    :param answer: token ids whose probability is asked, ``(n,)``. Token j, counted from 0, is predicted at position
+        ``prompt_length - 1 + j`` of the context. Empty: no answer is asked about, as when a phrase is chosen.
+    :param phrases: trie of the phrases that may follow the context. ``None``: there is nothing to choose.
+    :param divisors: numbers by which the log-probabilities of the phrases are divided, ``(K,)``.
     """
 
     context: Tokens
@@ -41,11 +44,13 @@ class Query:
 
 
 class PromptQueries(ABC):
-    """Turns rows into queries, and remembers them, since an update reads the same rows in every epoch.
+    """Turn rows into queries.
 
-    :param backbone: its renderer and context length are used.
+    Queries are remembered, because an update reads the same rows in every epoch.
+
+    :param backbone: language model, of which the renderer and the context length are used.
     :param n_phrases: K, largest number of phrases of a prompt.
-    :param score_normalization: see :func:`phrase_divisors`.
+    :param score_normalization: ``"sum"``, ``"token"`` or ``"word"``, see :func:`phrase_divisors`.
     """
 
     def __init__(self, backbone: Backbone, n_phrases: int, score_normalization: str) -> None:
@@ -54,15 +59,18 @@ class PromptQueries(ABC):
         self._read: OrderedDict[bytes, tuple[Query, tuple[str, ...]]] = OrderedDict()
 
     def prompts(self, keys: Sequence[bytes]) -> list[Query]:
-        """Ask about prompts; the same prompt gets the same query.
+        """Return the queries of prompts.
 
-        :param keys: rows as :func:`lmpolicy.text.spaces.row_keys` returns them.
-        :raises ValueError: if a row is no prompt, has too many phrases, or is too long for the model.
+        Equal prompts get the same query.
+
+        :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them.
+        :raises ValueError: if a key is no prompt, has too many phrases, or is too long for the model; the message says
+            what to change.
         """
         return [query for query, _ in self._queries(keys)]
 
     def _queries(self, keys: Sequence[bytes]) -> list[tuple[Query, tuple[str, ...]]]:
-        """The queries and their phrases in words; a bounded number of them is remembered."""
+        """Return the queries of prompts, each with its phrases in words. A bounded number of them is remembered."""
         new = [key for key in dict.fromkeys(keys) if key not in self._read]
         if new:
             prompts = [Prompt.from_json(decode_bytes(key)) for key in new]
@@ -75,10 +83,10 @@ class PromptQueries(ABC):
 
     @abstractmethod
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
-        """The query of a prompt with these token ids."""
+        """Make the query of a prompt with these token ids."""
 
     def _check(self, prompt: Prompt, what: str, length: int, smaller: str) -> None:
-        """Refuse other phrases than the action space is for, and what is longer than the context of the model."""
+        """Refuse more phrases than the action space has, and texts that are longer than the context of the model."""
         if self.n_phrases and not 0 < len(prompt.actions) <= self.n_phrases:
             raise ValueError(
                 f"a prompt with {len(prompt.actions)} phrases for an action space of {self.n_phrases}: this "
@@ -93,7 +101,7 @@ class PromptQueries(ABC):
 
 
 class PhraseQueries(PromptQueries):
-    """Asks for the score of every legal phrase behind its prompt."""
+    """Ask for the score of every legal phrase behind its prompt."""
 
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
         phrases = tuple(self.backbone.renderer.action_ids(phrase) for phrase in prompt.actions)
@@ -104,11 +112,13 @@ class PhraseQueries(PromptQueries):
 
 
 class AnswerQueries(PromptQueries):
-    """Asks for the probability of written answers, and of the phrases that may close them.
+    """Ask for the probability of answers, and for scores of phrases.
 
-    :param backbone: its tokenizer, renderer and context length are used.
-    :param space: of the answers.
-    :param score_normalization: of the closing phrases, see :func:`phrase_divisors`.
+    The phrases are those that may follow an answer.
+
+    :param backbone: language model, of which the tokenizer, the renderer and the context length are used.
+    :param space: action space, whose rows hold the answers.
+    :param score_normalization: ``"sum"``, ``"token"`` or ``"word"``, see :func:`phrase_divisors`.
     """
 
     def __init__(self, backbone: Backbone, space: TokenSpace, score_normalization: str) -> None:
@@ -117,10 +127,12 @@ class AnswerQueries(PromptQueries):
         self.ends = backbone.end_ids()
 
     def answers(self, keys: Sequence[bytes], answers: Sequence[Sequence[int]]) -> list[Query]:
-        """Ask about answers to prompts; the same answer to the same prompt gets the same query.
+        """Return the queries of answers.
 
-        :param keys: the prompts.
-        :param answers: token ids of each.
+        Equal answers to equal prompts get the same query.
+
+        :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them; B of them.
+        :param answers: token ids of each answer; B of them.
         """
         pairs = [(key, tuple(answer)) for key, answer in zip(keys, answers, strict=True)]
         found = {pair: self._answer(*pair) for pair in dict.fromkeys(pairs)}
@@ -131,7 +143,7 @@ class AnswerQueries(PromptQueries):
         written = np.array(answer, dtype=np.int64)
         if not self.n_phrases:
             return Query(np.concatenate([prompt.context, written[:-1]]), prompt.prompt_length, written)
-        kept = answer[:-1] if answer and answer[-1] in self.ends else answer  # the phrase goes into the message
+        kept = answer[:-1] if answer and answer[-1] in self.ends else answer  # the phrase belongs to the same message
         text = self.backbone.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         cue, phrases = self._closing_ids(cue_after(str(text)), actions)
         context = np.concatenate([prompt.context, np.array([*kept, *cue], dtype=np.int64)])
@@ -139,7 +151,7 @@ class AnswerQueries(PromptQueries):
         return Query(context, prompt.prompt_length, written, build_trie(phrases), divisors)
 
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
-        """The prompt alone, if there is room for an answer."""
+        """Make the query of the prompt alone, if the context of the model has room for an answer."""
         length = len(tokens) + self.max_new_tokens
         if self.n_phrases and prompt.actions:
             text_ids = self.backbone.renderer.text_ids
@@ -148,7 +160,7 @@ class AnswerQueries(PromptQueries):
         return Query(tokens, len(tokens))
 
     def _closing_ids(self, cue: str, actions: tuple[str, ...]) -> tuple[list[int], Phrases]:
-        """Token ids of the cue, and of each phrase as it follows the cue."""
+        """Return the token ids of the cue, and of each phrase behind the cue."""
         text_ids = self.backbone.renderer.text_ids
         cue_ids = text_ids(cue) if cue else []
         phrases = []
@@ -160,11 +172,13 @@ class AnswerQueries(PromptQueries):
 
 
 def phrase_divisors(normalization: str, actions: Sequence[str], phrases: Phrases) -> Tokens:
-    """Return what the log-probability of each phrase is divided by.
+    """Return the divisors of the phrases' log-probabilities.
 
-    :param normalization: ``"sum"``: by 1; ``"token"`` or ``"word"``: by the number of them.
-    :param actions: the phrases in words.
-    :param phrases: the phrases in tokens.
+    :param normalization: ``"sum"``: all divisors are 1. ``"token"`` or ``"word"``: a divisor is the number of tokens or
+        words of its phrase, so that long phrases are not unlikely for being long.
+    :param actions: phrases in words, K of them.
+    :param phrases: token ids of the same phrases.
+    :return: int64 ``(K,)``.
     """
     if normalization == "sum":
         return np.ones(len(phrases), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Prompts and action phrases as token ids: through the model's chat template, or a plain one."""
+"""Turn prompts and action phrases into token ids, with the model's chat template or a plain one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 from lmpolicy.text.prompt import Prompt
 
 PHRASE_CACHE = 65_536
+"""Number of phrases whose token ids are remembered."""
 
 
 class PromptRenderer:
-    """Token ids of prompts and action phrases for one tokenizer.
+    """Turn prompts and action phrases into token ids for one tokenizer.
 
-    With a chat template, the prompt is rendered through it up to where the assistant's answer begins. Without one, a
-    plain template is used. Either way, text from the environment is tokenized as ordinary text: a control token
-    spelled out in an observation stays a string of characters.
+    With a chat template, a prompt is rendered up to the place where the assistant's answer begins. Without one, a plain
+    template is used. Text from the environment is always tokenized as ordinary text: if an observation spells out a
+    control token, it stays a string of characters.
 
-    :param tokenizer: a Transformers tokenizer.
+    :param tokenizer: Transformers tokenizer.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -29,7 +30,9 @@ class PromptRenderer:
         self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
 
     def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Token ids of each prompt, up to where the answer begins.
+        """Return the token ids of each prompt.
+
+        They end where the answer begins.
 
         :param prompts: any number of prompts.
         :return: one list of ids per prompt, without padding.
@@ -43,18 +46,19 @@ class PromptRenderer:
             add_generation_prompt=True,
             sanitize_control_tokens=True,
             return_dict=False,
-            enable_thinking=False,  # reasoning models: the phrase follows the prompt at once; unknown to others
+            enable_thinking=False,  # for reasoning models, so that the phrase follows the prompt at once
         )
         return [list(row) for row in ids]
 
     def _action_ids(self, phrase: str) -> tuple[int, ...]:
-        """Token ids of a phrase as it follows a prompt; cached under the name ``action_ids``.
+        """Return the token ids of a phrase behind a prompt; they are cached under the name ``action_ids``.
 
-        :param phrase: an action phrase.
-        :raises ValueError: if the tokenizer makes no token of it.
+        :param phrase: action phrase.
+        :raises ValueError: if the tokenizer makes no token of the phrase; choose another phrase.
         """
-        # Behind a line break, because SentencePiece tokenizers put a space before the first word of a string, which
-        # is not there in the middle of a chat. Tokenizers that join the line break to what follows do no such thing.
+        # SentencePiece tokenizers put a space before the first word of a string, which is not there in the middle of a
+        # chat. So the phrase is tokenized behind a line break, unless the tokenizer joins the line break to the phrase:
+        # such tokenizers add no space.
         text = self.separator + phrase
         line_break, ids = self.text_ids("\n"), self.text_ids("\n" + text)
         ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self.text_ids(text)
@@ -65,7 +69,7 @@ class PromptRenderer:
     def _chat(self, prompt: Prompt) -> list[dict[str, str]]:
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
         if messages[0]["role"] == "system" and not self.system_role:
-            # Templates such as Gemma's know no system role: its text opens the first user message instead.
+            # Templates such as Gemma's have no system role, so the system text opens the first user message.
             system, user, *rest = messages
             return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
         return messages
@@ -79,11 +83,11 @@ class PromptRenderer:
         messages = [{"role": "system", "content": "QXSYSTEM"}, {"role": "user", "content": "QXUSER"}]
         try:
             return "QXSYSTEM" in self._render(messages, True)
-        except Exception:  # templates raise jinja2's TemplateError, or whatever their author chose
+        except Exception:  # templates raise jinja2's TemplateError, or any other error
             return False
 
     def _separator(self) -> str:
-        """White space that the template writes between the generation prompt and the assistant's words."""
+        """Return the white space that the template writes between the generation prompt and the assistant's words."""
         messages = [{"role": "user", "content": "QXUSER"}]
         prompt = self._render(messages, True)
         answered = self._render([*messages, {"role": "assistant", "content": "QXANSWER"}], False)
@@ -100,7 +104,9 @@ class PromptRenderer:
         return ([bos] if starts_with_bos else []) + self.text_ids(text)
 
     def text_ids(self, text: str) -> list[int]:
-        """Ids of text in which no control token is recognised.
+        """Tokenize a text as ordinary characters.
+
+        No control token is recognised, even if the text spells one out.
 
         :param text: any string.
         """

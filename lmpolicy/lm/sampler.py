@@ -1,4 +1,7 @@
-"""Batched sampling of free text: the shared prefix once, a cache, and rows that are finished cost nothing."""
+"""Sample answers for a batch of prompts.
+
+The shared prefix runs once, later tokens run with a cache, and finished answers cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,22 @@ from lmpolicy.lm.merging import MergedAdapters
 from lmpolicy.lm.scorer import Scorer
 
 TAIL = 4
-"""Tokens at the end of an answer that are decoded to look for a stop text, beside one for each of its characters."""
+"""Number of tokens at the end of an answer that are decoded to look for a stop text. One more is decoded for each
+character of the longest stop text."""
 
 
 class Sampler:
-    """Samples answers token by token from the softmax of the logits over a temperature, and nothing else.
+    """Sample answers token by token.
 
-    No top-k, top-p, repetition penalty or the like: the distribution that is sampled from is the one that an update
-    scores, or PPO's ratios would be wrong from the first step.
+    Tokens are sampled from the softmax of the logits over a temperature, and from nothing else: there is no top-k,
+    top-p or repetition penalty. An update scores the same distribution. With any other, PPO's ratios would be wrong
+    from the first step.
 
-    Adapters are merged into copies of their layers' weights meanwhile.
+    While the sampler runs, adapters are merged into copies of their layers' weights, because that is faster.
 
-    :param scorer: whose model writes, over as many token ids and at the same temperature as it scores.
-    :param ends: ids that end an answer, and are part of it.
-    :param stops: texts that end an answer, and are part of it.
+    :param scorer: scorer whose model writes. The sampler uses the scorer's token ids and its temperature.
+    :param ends: token ids that end an answer. They are part of the answer.
+    :param stops: texts that end an answer. They are part of the answer.
     """
 
     def __init__(self, scorer: Scorer, ends: Sequence[int], stops: Sequence[str]) -> None:
@@ -41,22 +46,22 @@ class Sampler:
         return self.scorer.backbone.lm
 
     def forget(self) -> None:
-        """Drop what was computed from the weights; called after each change of them."""
+        """Drop what was computed from the weights, because they have changed."""
         if self._forward is not None:
             self._merged.forget()
 
     @th.no_grad()
     def __call__(self, prompts: Sequence[Tokens], limit: int, greedy: bool = False) -> list[list[int]]:
-        """An answer to each prompt.
+        """Sample an answer to each prompt.
 
         :param prompts: token ids of each prompt.
-        :param limit: tokens of the longest answer.
-        :param greedy: take the most likely token instead of sampling.
-        :return: token ids of each answer, one at least; what ended it is its last.
+        :param limit: largest length of an answer in tokens.
+        :param greedy: whether to take the most likely token instead of sampling one.
+        :return: token ids of each answer, at least one. The last token ended the answer or reached the limit.
         :raises FloatingPointError: if a logit is not finite.
         """
         forward = self.scorer.forward
-        if self._forward is not forward:  # the first call, or the model has moved: only now its precision is known
+        if self._forward is not forward:  # first call, or the model has moved: its precision is known only now
             self._forward, self._merged = forward, MergedAdapters(self._lm)
         with self._merged:
             return self._sample(prompts, limit, greedy, forward)
@@ -86,7 +91,7 @@ class Sampler:
         return th.multinomial((logits / self.scorer.temperature).softmax(dim=-1), 1)[:, 0]
 
     def ended(self, answer: list[int]) -> bool:
-        """Whether its last token ends an answer.
+        """Return whether the last token ends an answer.
 
         :param answer: token ids.
         """
@@ -95,7 +100,7 @@ class Sampler:
         return bool(self.stops) and any(stop in self.decode(answer[-self._tail :]) for stop in self.stops)
 
     def _plain(self, prompts: Sequence[Tokens], answers: list[list[int]], alive: list[int]) -> th.Tensor:
-        """Next-token logits by running all of prompt and answer again; asks nothing of a causal LM."""
+        """Return next-token logits by running prompt and answer again, which works with every causal LM."""
         rows = [np.concatenate([prompts[row], np.array(answers[row], dtype=np.int64)]) for row in alive]
         ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
@@ -105,14 +110,14 @@ class Sampler:
 
 
 class _Cached:
-    """Prompts that were run once, and go on from a cache.
+    """Run prompts once, and continue them with a cache.
 
-    Behind the shared prefix, prompts are padded on the left, so that all end in the same column; a mask hides the
-    padding, and positions are counted without it.
+    Behind the shared prefix, prompts are padded on the left, so that all end in the same column. A mask hides the
+    padding, and positions do not count it.
 
-    :param lm: a causal LM that the packed pass is right for.
-    :param forward: that pass.
-    :param prompts: token ids of each prompt; equal ones run once.
+    :param lm: causal LM for which the packed pass is exact.
+    :param forward: packed pass of the model.
+    :param prompts: token ids of each prompt. Equal prompts run once.
     """
 
     def __init__(self, lm: Any, forward: PackedForward, prompts: Sequence[Tokens]) -> None:
@@ -131,7 +136,7 @@ class _Cached:
         real = columns >= width - sizes[:, None]  # (R, T)
         positions = np.where(real, shared + columns - (width - sizes[:, None]), 0)
         allowed = real[:, None, :] & np.tri(width, dtype=bool)
-        allowed[:, columns, columns] = True  # padding, too: no row of the softmax may be empty
+        allowed[:, columns, columns] = True  # padding as well, because no row of the softmax may be empty
         allowed = np.concatenate([np.ones((len(rows), width, shared), dtype=bool), allowed], axis=2)
         before = np.broadcast_to(np.arange(shared), (len(rows), shared))
         device = device_of(lm)
@@ -147,10 +152,10 @@ class _Cached:
             self.logits = self.logits[th.tensor(places, device=device)]
 
     def advance(self, tokens: th.Tensor, going: list[int]) -> None:
-        """Run one more token of each row that goes on, and drop the others.
+        """Run one more token of each unfinished answer, and drop the others.
 
-        :param tokens: the last token of each row, ``(R,)``.
-        :param going: rows that go on.
+        :param tokens: last token of each answer, ``(R,)``.
+        :param going: places of the unfinished answers among the R.
         """
         if len(going) < len(tokens):
             self._select(going)

@@ -1,4 +1,4 @@
-"""Scores of phrases, probabilities of answers and values of prompts, from one forward over the fewest tokens."""
+"""Score phrases and answers and value prompts, with one forward pass over the fewest tokens."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from lmpolicy.lm.token_head import TokenHead
 from lmpolicy.lm.trie import build_trie
 
 ILLEGAL = -1e30
-"""Score of an illegal phrase: its probability is exactly 0 in float32, and gradients stay finite, unlike with -inf."""
+"""Score of an illegal phrase. Its probability is exactly 0 in float32, and gradients stay finite, which -inf would not
+allow."""
 NO_PHRASES = build_trie(((0,),))
-"""Stands where there is nothing to choose; no token is fed for it."""
+"""Trie for queries without phrases. No token is fed for it."""
 WIDENED = 1 << 24
-"""Half-precision logits widened to float32 at a time."""
+"""Number of half-precision logits that are widened to float32 at a time."""
 
 
 class Scores(NamedTuple):
-    """What the model says to B queries; all in float32 but the counts.
+    """Hold what the model says to B queries.
 
-    :param phrases: scores of the phrases, :data:`ILLEGAL` where there is none, ``(B, K)``.
-    :param answer_log_prob: log-probability of the answer, the sum over its tokens, ``(B,)``.
-    :param answer_entropy: entropy of the distributions the answer's tokens are from, their sum in nats, ``(B,)``.
-    :param answer_tokens: number of tokens of the answer, int64 ``(B,)``.
-    :param values: of the prompts, ``(B,)``.
+    All tensors but the numbers of tokens are float32.
+
+    :param phrases: scores of the phrases, ``(B, K)``, :data:`ILLEGAL` where a query has no such phrase.
+    :param answer_log_prob: log-probability of each answer, which is the sum over its tokens, ``(B,)``.
+    :param answer_entropy: entropies of the distributions that the answer's tokens are from, summed, in nats, ``(B,)``.
+    :param answer_tokens: number of tokens of each answer, int64 ``(B,)``.
+    :param values: values of the prompts, ``(B,)``.
     """
 
     phrases: th.Tensor
@@ -44,20 +47,23 @@ class Scores(NamedTuple):
 
 
 class Scorer:
-    """Answers queries about prompts, with gradient where it is on.
+    """Answer queries about prompts, with gradient where gradients are on.
 
-    For a phrase with tokens w_1..w_n after context c, l = sum_j log P(w_j | c, w_<j); its score is l over its divisor
-    and the temperature. The log-probability of an answer is the sum over its tokens, log P(w_j | prompt, w_<j), by the
-    softmax of the logits over the temperature. The naive way runs every phrase behind every context and reads the
-    log-probabilities off; the scorer returns the same numbers, and gradients, from one forward: the prefix that all
-    contexts share runs once, and phrases hang behind their context as a trie under a tree mask.
+    For a phrase with tokens w_1..w_n after context c, l = sum_j log P(w_j | c, w_<j). The score of the phrase is l
+    divided by its divisor and by the temperature. The log-probability of an answer is the sum over its tokens, log
+    P(w_j | prompt, w_<j), by the softmax of the logits divided by the temperature.
 
-    :param backbone: model, tokenizer and value head.
-    :param n_phrases: K, largest number of phrases of a query; 0 where none is ever chosen.
-    :param n_ids: token ids that answers are made of; models often have more rows than that, which are never chosen.
-        ``None``: there are no answers.
-    :param temperature: divides logits of tokens and scores of phrases.
-    :param micro_batch_size: at most this many queries at once, in an update by checkpointing; ``None`` for all.
+    The naive way runs every phrase behind every context and reads the log-probabilities from the logits. The scorer
+    returns the same numbers and gradients from one forward pass: the prefix that all contexts share runs once, and
+    phrases stand behind their context as a trie under a tree mask.
+
+    :param backbone: language model with its tokenizer and value head.
+    :param n_phrases: K, largest number of phrases of a query; 0 if no query has phrases.
+    :param n_ids: number of token ids that answers consist of. Models often have more rows in their vocabulary, and
+        these are never chosen. ``None``: no query has an answer.
+    :param temperature: divisor of the logits of answers and of the scores of phrases; above 0.
+    :param micro_batch_size: largest number of queries that run at once. With gradient, the parts are checkpointed,
+        which takes less memory and one more forward pass. ``None``: all queries run at once.
     """
 
     def __init__(
@@ -75,9 +81,10 @@ class Scorer:
 
     @property
     def forward(self) -> Forward:
-        """How the model runs; chosen at the first use and after a move to another device.
+        """Return how the model runs: packed, or plain.
 
-        Not before, since SB3 moves policies to their device.
+        It is chosen at the first use and after a move to another device, because SB3 moves a policy to its device after
+        making it.
         """
         device = next(self.backbone.parameters()).device.type
         if self._forward is None or device != self._device:
@@ -90,10 +97,10 @@ class Scorer:
     def __call__(self, queries: Sequence[Query]) -> Scores:
         """Score queries.
 
-        :param queries: any number above 0; one that is named several times is computed once.
-        :raises ValueError: in the first call, if the model is no causal LM.
-        :raises FloatingPointError: if a score is not finite; torch looks at what a distribution is given only as long
-            as nobody has switched that off.
+        :param queries: any number of queries above 0. A query that occurs several times is computed once.
+        :raises ValueError: at the first call, if the model is no causal LM; choose a causal LM.
+        :raises FloatingPointError: if a score is not finite. Torch's own check of distributions would not do, because
+            it can be switched off.
         """
         places: dict[int, int] = {}
         rows = [places.setdefault(id(query), len(places)) for query in queries]
@@ -105,23 +112,26 @@ class Scorer:
         return Scores(*(part[index] for part in scores))
 
     def forget(self) -> None:
-        """Drop what was computed from the weights; called after each optimizer step."""
+        """Drop what was computed from the weights.
+
+        The policy calls it after each optimizer step.
+        """
         if self._forward is not None:
             self._forward.forget()
 
     def _score_parts(self, queries: Sequence[Query]) -> Scores:
-        """Score micro-batches; contexts that are alike in length run together, since padding costs time."""
+        """Score micro-batches. Contexts of similar length run together, because padding costs time."""
         size = self.micro_batch_size or len(queries)
         if len(queries) <= size:
             return self._score(queries)
         order = np.argsort([len(query.context) for query in queries], kind="stable").tolist()
         parts = [[queries[number] for number in order[start : start + size]] for start in range(0, len(order), size)]
-        if th.is_grad_enabled():  # activations exist one part at a time
+        if th.is_grad_enabled():  # so that the activations of one part exist at a time
             return Scores(*in_order([checkpoint(self._score, part, use_reentrant=False) for part in parts], order))
         return Scores(*in_order([self._score(part) for part in parts], order))
 
     def _score(self, queries: Sequence[Query]) -> Scores:
-        """Score queries by one forward for all that share a long prefix."""
+        """Score queries, with one forward pass for each group that shares a long prefix."""
         if len(queries) == 1:
             return self._score_group(queries)
         groups = group_by_prefix([query.context for query in queries])
@@ -129,12 +139,12 @@ class Scorer:
         return Scores(*in_order(parts, np.concatenate(groups)))
 
     def _score_group(self, queries: Sequence[Query]) -> Scores:
-        """Score queries by one forward."""
+        """Score queries with one forward pass."""
         tries = [query.phrases or NO_PHRASES for query in queries]
         packed, logits, states = self.forward([query.context for query in queries], tries, self.n_phrases or 1)
         lengths, counts = [query.prompt_length for query in queries], [len(query.answer) for query in queries]
         longer = any(len(query.context) > length for query, length in zip(queries, lengths, strict=True))
-        prompts = packed.shortened(lengths) if longer else packed  # an answer is no part of what it answers
+        prompts = packed.shortened(lengths) if longer else packed  # the value is that of the prompt without its answer
         values = self.backbone.values(states, prompts.shared, prompts.index, prompts.mask, prompts.last)
         phrases = self._phrases(queries, packed, logits)
         if not any(counts):
@@ -143,7 +153,7 @@ class Scorer:
         return Scores(phrases, *self._answers(queries, counts, packed, states), values)
 
     def _phrases(self, queries: Sequence[Query], packed: Packed, logits: th.Tensor) -> th.Tensor:
-        """Scores of the phrases, ``(R, K)``."""
+        """Return the scores of the phrases, ``(R, K)``."""
         if not self.n_phrases or queries[0].phrases is None:
             return packed.legal.new_zeros((len(queries), self.n_phrases), dtype=th.float32)
         divisors = np.ones(packed.legal.shape, dtype=np.float32)
@@ -156,7 +166,7 @@ class Scorer:
     def _answers(
         self, queries: Sequence[Query], counts: list[int], packed: Packed, states: th.Tensor
     ) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        """Log-probability, entropy and number of tokens of each answer, ``(R,)`` each."""
+        """Return log-probability, entropy and number of tokens of each answer, ``(R,)`` each."""
         assert self._head is not None, "a scorer without n_ids was asked for answers"
         owners = th.from_numpy(np.repeat(np.arange(len(queries)), counts)).to(states.device)
         places = np.concatenate([query.prompt_length - 1 + np.arange(len(query.answer)) for query in queries])
@@ -171,9 +181,9 @@ class Scorer:
 def phrase_log_probs(packed: Packed, logits: th.Tensor) -> th.Tensor:
     """Sum the log-probabilities of each phrase's tokens in float32.
 
-    :param packed: the batch.
-    :param logits: where a token of a phrase is predicted, ``(predictors, vocabulary)``.
-    :return: ``(R, K)``; 0 where there is no phrase.
+    :param packed: packed batch.
+    :param logits: logits at the positions that predict a token of a phrase, ``(predictors, vocabulary)``.
+    :return: float32 ``(R, K)``; 0 where there is no phrase.
     """
     chosen = logits[packed.edge_predictors, packed.edge_tokens].float()  # (R, E)
     edges = chosen - _log_normalizers(logits)[packed.edge_predictors]
@@ -182,10 +192,10 @@ def phrase_log_probs(packed: Packed, logits: th.Tensor) -> th.Tensor:
 
 
 def _log_normalizers(logits: th.Tensor) -> th.Tensor:
-    """Log of the sum of the exponentials over the vocabulary in float32, ``(predictors,)``.
+    """Return the log of the sum of the exponentials over the vocabulary in float32, ``(predictors,)``.
 
-    Half-precision logits are widened a chunk at a time, and again in the backward pass: with a large vocabulary, one
-    copy of all in float32 would be the largest tensor of the whole update.
+    Half-precision logits are widened one chunk at a time, and again in the backward pass. With a large vocabulary, one
+    float32 copy of all logits would be the largest tensor of the whole update.
     """
     if logits.dtype == th.float32:
         return logits.logsumexp(dim=-1)

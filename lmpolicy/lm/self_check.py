@@ -1,4 +1,7 @@
-"""The choice of a forward pass that the model computes rightly, by holding each against the naive computation."""
+"""Choose a forward pass that the model computes exactly.
+
+Each way to run the model is compared with the naive computation.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +19,39 @@ from lmpolicy.lm.trie import build_trie
 log = logging.getLogger(__name__)
 
 LAYER_TYPES = {"full_attention", "sliding_attention"}
-"""What a mask of our own can express; recurrent, linear and chunked attention it cannot."""
+"""Types of layers that a mask of our own can express. It cannot express recurrent, linear and chunked attention."""
 
 CAUSAL = {th.float64: 1e-3, th.float32: 1e-3, th.float16: 0.03, th.bfloat16: 0.15}
-"""Largest error of the plain pass that is rounding: root mean square, as a share of the spread of log-probabilities."""
+"""Largest error of the plain pass that can be rounding. An error is the root mean square as a share of the spread of
+the log-probabilities."""
 
 ROUNDING = {th.float64: 1e-4, th.float32: 1e-4, th.float16: 2e-3, th.bfloat16: 0.015}
-"""An error of the packed pass that is rounding in any case; else it may be NOISE times that of the plain pass."""
+"""Error of the packed pass that always counts as rounding. A larger one must be at most NOISE times that of the plain
+pass."""
 
 NOISE = 2.5
+"""Largest error of the packed pass, as a multiple of the plain pass's error."""
 
 WINDOW = 6
-"""The sliding window while checking: shorter than the prompts, or it would do nothing."""
+"""Sliding window during the check. It is shorter than the prompts, because a longer one would have no effect."""
 
 Phrases = tuple[tuple[int, ...], ...]
+"""Token ids of each phrase."""
 
 
 @th.no_grad()
 def choose_forward(lm: Any, name: str) -> Forward:
-    """The fastest forward pass whose log-probabilities equal the naive ones.
+    """Choose the fastest forward pass whose log-probabilities equal the naive ones.
 
-    A model that does not honour explicit positions or a 4-D attention mask would score phrases wrongly without a word;
-    here it is found before the first step, and the plain batched pass takes over.
+    A model that does not honour explicit positions or a 4-D attention mask would score phrases wrongly without an
+    error. This check finds it before the first step, and the plain pass takes over.
 
-    :param lm: a causal LM, adapters included.
-    :param name: what messages call it.
-    :raises ValueError: if not even the plain pass agrees with the naive one; the model is no causal LM then.
+    :param lm: causal LM with its adapters.
+    :param name: name of the model in messages.
+    :raises ValueError: if even the plain pass differs from the naive computation; choose a causal LM.
     """
     training = lm.training
-    lm.eval()  # gradient checkpointing acts in training mode only, and would keep the cache out of the check
+    lm.eval()  # gradient checkpointing acts in training mode, and would leave the cache unchecked
     try:
         with _short_window(lm):
             return _Check(lm, f"{name} ({type(lm.config).__name__})").choose()
@@ -53,7 +60,10 @@ def choose_forward(lm: Any, name: str) -> Forward:
 
 
 class _Check:
-    """Two prompts of 12 and 15 tokens that share 9, and phrases that share tokens, run naively and in other ways."""
+    """Compare ways to run a model with the naive computation.
+
+    The example has two prompts of 12 and 15 tokens that share 9, and phrases that share tokens.
+    """
 
     def __init__(self, lm: Any, name: str) -> None:
         self.lm, self.name = lm, name
@@ -64,18 +74,19 @@ class _Check:
         self.expected = _naive(lm, self.prompts, self.phrases)
 
     def choose(self) -> Forward:
+        """Return the first packed pass that is exact up to rounding, or else the plain pass."""
         plain, noise = self._plain()
         problems = []
         for by_layer in self._packable():
             folded, rows = PackedForward(self.lm, by_layer), PackedForward(self.lm, by_layer, fold_tokens=0)
             try:
-                for forward in (folded, folded, rows, rows):  # the second time with what the first remembered
+                for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
                     error, dtype = self._error(forward)
                     if not error <= max(ROUNDING[dtype], NOISE * noise):
                         raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
                 folded.forget()
                 return folded
-            except Exception as problem:  # whatever a model's own code raises when given what it does not know
+            except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
                 problems.append(repr(problem))
         log.warning(
             "%s cannot run packed prompts: %s. Every phrase runs behind a copy of its prompt: exact, but slower.",
@@ -85,19 +96,19 @@ class _Check:
         return plain
 
     def _packable(self) -> tuple[bool, ...]:
-        """Whether to try masks by type of layer, and one mask for all."""
+        """Return the kinds of masks to try: one per type of layer, and one for all layers."""
         if not set(getattr(text_config(self.lm), "layer_types", None) or LAYER_TYPES) <= LAYER_TYPES:
             return ()
         return (True, False) if has_window(self.lm) else (False,)
 
     def _plain(self) -> tuple[Forward, float]:
-        """The plain pass and its rounding error."""
+        """Return the plain pass and its rounding error."""
         problems = []
         for keeps in (True, False):
             plain = PlainForward(self.lm, keeps)
             try:
                 error, dtype = self._error(plain)
-            except Exception as problem:  # as above
+            except Exception as problem:  # a model's own code may raise anything
                 problems.append(repr(problem))
                 continue
             if error <= CAUSAL[dtype]:
@@ -109,7 +120,7 @@ class _Check:
         )
 
     def _error(self, forward: Forward) -> tuple[float, th.dtype]:
-        """How far the log-probabilities of a pass are off, as a share of their spread; and its precision."""
+        """Return the error of the pass's log-probabilities, as a share of their spread, and the dtype of its logits."""
         packed, logits, _ = forward(self.prompts, [build_trie(self.phrases)] * len(self.prompts), len(self.phrases))
         found = logits.float().log_softmax(-1)[packed.edge_predictors.flatten()]
         difference = (found - self.expected).square().mean().sqrt()
@@ -117,12 +128,12 @@ class _Check:
 
 
 def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
-    """Log-probabilities where each edge of the trie starts, one sequence at a time, ``(R * E, vocabulary)``."""
+    """Return log-probabilities where each edge starts, ``(R * E, vocabulary)``, from one sequence at a time."""
     edges = dict.fromkeys(phrase[:end] for phrase in phrases for end in range(1, len(phrase) + 1))
     device = next(lm.parameters()).device
     rows = []
     for prompt in prompts:
-        after = {}  # edges that start at the same node need one forward
+        after = {}  # edges that start at the same node need one forward pass
         for context in dict.fromkeys(edge[:-1] for edge in edges):
             ids = th.tensor([[*prompt.tolist(), *context]], device=device)
             after[context] = lm(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
@@ -132,7 +143,7 @@ def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
 
 @contextmanager
 def _short_window(lm: Any) -> Iterator[None]:
-    """Shorten the sliding window, if there is one, for a while."""
+    """Shorten the sliding window within a ``with`` block, if the model has one."""
     config = text_config(lm)
     window = config.sliding_window if has_window(lm) else None
     if window is not None:

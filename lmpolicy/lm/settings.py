@@ -1,4 +1,4 @@
-"""What the policy can be asked for: its settings, and checks of its spaces, each with the remedy in its message."""
+"""Hold the settings of the policy, and check its spaces."""
 
 from __future__ import annotations
 
@@ -39,39 +39,45 @@ WARPING = frozenset(
         "generate_kwargs",
     )
 )
-"""What changes the distribution of samples in ``generate`` of Transformers."""
+"""Arguments of ``generate`` in Transformers that change the distribution of samples."""
 
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """The settings of :class:`~lmpolicy.LMActorCriticPolicy`: the entries of SB3's ``policy_kwargs``.
+    """Hold the settings of :class:`~lmpolicy.LMActorCriticPolicy`, the entries of SB3's ``policy_kwargs``.
 
-    All are JSON-able, so that a checkpoint can name its base model.
+    All values can be written as JSON, so that a checkpoint can name its base model.
 
-    :param model: hub id or local folder of a causal LM; ``None``: the bundled one; ``"lmpolicy/worlds"``: the bundled
-        one for MiniGrid, BabyAI and TextWorld.
+    :param model: hub id or local folder of a causal LM. ``None``: the bundled LM. ``"lmpolicy/worlds"``: the bundled LM
+        for MiniGrid, BabyAI and TextWorld.
     :param revision: branch, tag or commit of a hub model.
-    :param dtype: of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision where
-        the base is frozen and the device fast at it. Adapters, value head and log-probabilities are always float32.
-    :param lora: arguments of :class:`peft.LoraConfig`, on all linear layers unless ``target_modules`` says otherwise;
-        ``None``: full fine-tuning; ``"frozen"``: only the value head learns. Default: rank 16.
-    :param score_normalization: the score of a phrase is the ``"sum"`` of its token log-probabilities (default: an exact
-        probability), or their mean per ``"token"`` or per ``"word"``, so that long phrases are not unlikely for being
-        long.
-    :param temperature: divides the scores; above 0.
-    :param value_head: hidden layer sizes of the value head.
-    :param value_gradient: whether the value loss trains the LM, too. Off by default: it drowns the policy gradient.
-    :param critic_lr_factor: learning rate of the value head as a multiple of the actor's.
-    :param micro_batch_size: at most this many distinct prompts at once, in the update by checkpointing: the same
-        gradients, less memory, one more forward. ``None``: all at once.
-    :param ratio_level: for answers in free text: PPO's log-probability of an answer is the ``"mean"`` over its tokens,
-        or their ``"sum"``; see :class:`lmpolicy.lm.actors.TextActor`.
-    :param stop: for answers in free text: texts that end one, beside the model's own end of a message. ``None``: a line
-        break where the model has no chat template, else none.
-    :param guard_rails: stop before an optimizer step that is not finite, saving the last good weights, and warn once of
-        a collapsed entropy, of batches without differences and of ignored input; see :class:`lmpolicy.lm.guard.Guard`.
-    :param trust_remote_code: let a hub model bring its own code.
-    :raises ValueError: for a value out of range; the message names the setting, the values it takes and the one it got.
+    :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``. ``"auto"`` is
+        half precision where the base model is frozen and wide enough, and the device is fast at it. Adapters, value
+        head and log-probabilities are always float32.
+    :param lora: arguments of :class:`peft.LoraConfig`; all linear layers get an adapter unless ``target_modules`` says
+        otherwise. ``None``: full fine-tuning. ``"frozen"``: only the value head learns. Default: rank 16.
+    :param score_normalization: score of a phrase, from the log-probabilities of its tokens. ``"sum"``: their sum, which
+        is an exact probability and therefore the default. ``"token"`` or ``"word"``: their sum per token or per word,
+        so that long phrases are not unlikely for being long.
+    :param temperature: divisor of the scores of phrases and of the logits of answers; above 0.
+    :param value_head: sizes of the hidden layers of the value head.
+    :param value_gradient: whether the value loss trains the LM as well. Off by default, because it would drown the
+        policy gradient.
+    :param critic_lr_factor: learning rate of the value head as a multiple of the actor's; above 0.
+    :param micro_batch_size: largest number of distinct prompts that run at once. In an update, the parts are
+        checkpointed: the gradients are the same, with less memory and one more forward pass. ``None``: all prompts run
+        at once.
+    :param ratio_level: log-probability of an answer in free text, as PPO is given it: ``"mean"`` or ``"sum"`` over its
+        tokens. Long answers saturate PPO's clip with the sum, so the mean is the default. See
+        :class:`lmpolicy.lm.actors.TextActor`.
+    :param stop: texts that end an answer in free text, besides the model's own end of a message. ``None``: a line break
+        if the model has no chat template, else no text.
+    :param guard_rails: whether to watch the training. It stops before an optimizer step that is not finite, with the
+        last good weights saved. One warning each tells of a collapsed entropy, of batches without differences and of
+        ignored input. See :class:`lmpolicy.lm.guard.Guard`.
+    :param trust_remote_code: whether a hub model may bring and run its own code.
+    :raises ValueError: for a value out of range; the message names the setting, its allowed values and the value it
+        got.
     """
 
     model: str | None = None
@@ -114,8 +120,8 @@ class PolicySettings:
     def of(cls, policy_kwargs: Mapping[str, Any]) -> PolicySettings:
         """Read the settings from ``policy_kwargs``.
 
-        :param policy_kwargs: names and values.
-        :raises TypeError: naming those that there are none of; for settings of sampling, with the reason why.
+        :param policy_kwargs: settings by name.
+        :raises TypeError: if a name is not a setting; for settings of sampling, the message says why there are none.
         """
         unknown = set(policy_kwargs) - {one.name for one in fields(cls)}
         warping = sorted(unknown & WARPING)
@@ -136,9 +142,9 @@ class PolicySettings:
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
     """Refuse spaces that hold no text, or no choice among phrases.
 
-    :param observation_space: must be a :class:`TextSpace`.
-    :param action_space: must be ``Discrete(n)`` or a :class:`TokenSpace`.
-    :raises TypeError: if one is not; the message says which wrapper is missing.
+    :param observation_space: observation space of the env, which must be a :class:`~lmpolicy.TextSpace`.
+    :param action_space: action space of the env, which must be ``Discrete(n)`` or a :class:`~lmpolicy.TokenSpace`.
+    :raises TypeError: if a space is another one; the message says which wrapper is missing.
     """
     if not isinstance(observation_space, TextSpace):
         raise TypeError(
@@ -154,12 +160,12 @@ def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) ->
 
 
 def check_tokenizer(action_space: TokenSpace, tokenizer: Any, model: str | None) -> None:
-    """Refuse answers in another tokenizer's ids than the policy's.
+    """Refuse answers in the ids of another tokenizer than the policy's.
 
-    :param action_space: of the wrapper.
-    :param tokenizer: of the policy's model.
-    :param model: its name in ``policy_kwargs``.
-    :raises ValueError: naming the argument that the wrapper needs.
+    :param action_space: action space of the wrapper.
+    :param tokenizer: tokenizer of the policy's model.
+    :param model: name of the model in ``policy_kwargs``.
+    :raises ValueError: if the tokenizers differ; the message names the argument that the wrapper needs.
     """
     mine = tokenizer_fingerprint(tokenizer)
     if action_space.tokenizer != mine:
@@ -172,7 +178,7 @@ def check_tokenizer(action_space: TokenSpace, tokenizer: Any, model: str | None)
 
 
 def _check_model_settings(settings: PolicySettings) -> None:
-    """Refuse what no model can be made of."""
+    """Refuse settings from which no model can be made."""
     lora = settings.lora
     if settings.dtype != "auto" and settings.dtype not in DTYPES:
         raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {settings.dtype!r}')

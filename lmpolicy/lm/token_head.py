@@ -1,4 +1,4 @@
-"""From final hidden states to log-probabilities of tokens, without ever holding the logits of a whole batch."""
+"""Compute log-probabilities of tokens from final hidden states, without the logits of a whole batch at once."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from lmpolicy.lm.forward import call, device_of, text_config
 
 CHUNK = 1 << 22
-"""Logits, rows times vocabulary, that exist at a time; several tensors of that size do."""
+"""Number of logits, rows times vocabulary, that exist at a time. Several tensors of that size exist."""
 TOLERANCE = {th.float64: 1e-6, th.float32: 1e-4, th.float16: 1e-2, th.bfloat16: 0.05}
-"""Largest difference of two ways to the same logits that is rounding, as a share of their spread."""
+"""Largest difference between two computations of the same logits that can be rounding, as a share of their spread."""
 
 Logits = Callable[[th.Tensor], th.Tensor]
+"""Turns hidden states ``(n, hidden)`` into logits ``(n, vocabulary)``."""
 
 
 class TokenHead:
-    """Log-probabilities and entropies of next-token distributions.
+    """Compute log-probabilities and entropies of next-token distributions.
 
-    The naive way is ``log_softmax`` over the logits of all positions, the largest tensor of an update by far: 32
-    answers of 64 tokens and a vocabulary of 152 000 are 1.2 GB, four times over. Here, a few rows are taken at a time,
-    and again in the backward pass.
+    The naive way is ``log_softmax`` over the logits of all positions. They would be by far the largest tensor of an
+    update: 32 answers of 64 tokens with a vocabulary of 152 000 are 1.2 GB, four times over. This class takes a few
+    rows at a time, and again in the backward pass.
 
-    :param lm: a causal LM.
-    :param vocabulary: ids that there are words for; models often have more rows than that, which are never chosen.
-    :param chunk: logits at a time.
-    :raises ValueError: if the model's logits cannot be had from its final hidden states.
+    :param lm: causal LM.
+    :param vocabulary: number of token ids that the tokenizer has. Models often have more rows in their vocabulary, and
+        these are never chosen.
+    :param chunk: number of logits that exist at a time.
+    :raises ValueError: if the model's logits cannot be computed from its final hidden states; the message says what to
+        use instead.
     """
 
     def __init__(self, lm: Any, vocabulary: int, chunk: int = CHUNK) -> None:
@@ -39,12 +42,14 @@ class TokenHead:
         self._logits = _logits_from_states(lm)
 
     def __call__(self, states: th.Tensor, tokens: th.Tensor, temperature: float) -> tuple[th.Tensor, th.Tensor]:
-        """Log-probability of a token in each state, and the entropy of the distribution it is from.
+        """Return log-probabilities of tokens, and entropies of their distributions.
+
+        Each hidden state gives one distribution.
 
         :param states: final hidden states, ``(n, hidden)``.
-        :param tokens: ids, ``(n,)``.
-        :param temperature: divides the logits.
-        :return: in nats, float32, ``(n,)`` each.
+        :param tokens: token ids, ``(n,)``.
+        :param temperature: divisor of the logits; above 0.
+        :return: log-probabilities and entropies in nats, float32 ``(n,)`` each.
         """
         if len(states) <= self.rows:
             return self._chunk(states, tokens, temperature)
@@ -68,7 +73,7 @@ class TokenHead:
 
 @th.no_grad()
 def _logits_from_states(lm: Any) -> Logits:
-    """How the model makes logits of final hidden states: whichever way agrees with its own forward."""
+    """Find a way to compute logits from final hidden states that agrees with the model's own forward pass."""
     training = lm.training
     lm.eval()
     try:
@@ -78,7 +83,7 @@ def _logits_from_states(lm: Any) -> Logits:
             logits = way(lm)
             try:
                 found = logits(out.hidden_states[-1][0]).float()
-            except Exception:  # whatever a model's own code raises when called in a way it does not know
+            except Exception:  # a model's own code may raise anything when called like this
                 continue
             error = (found - out.logits[0].float()).abs().max()
             if error <= TOLERANCE[out.logits.dtype] * out.logits.float().std():
@@ -92,7 +97,7 @@ def _logits_from_states(lm: Any) -> Logits:
 
 
 def _by_layer(lm: Any) -> Logits:
-    """The output layer, with what some families do to its logits."""
+    """Return a function that applies the output layer, and what some families do to its logits."""
     config, layer = text_config(lm), lm.get_output_embeddings()
     scale = getattr(config, "logit_scale", 1) / getattr(config, "logits_scaling", 1)  # Cohere; Granite
     cap = getattr(config, "final_logit_softcapping", None)  # Gemma
@@ -105,7 +110,7 @@ def _by_layer(lm: Any) -> Logits:
 
 
 def _by_forward(lm: Any) -> Logits:
-    """The model's own forward, with the states in place of what its layers would compute."""
+    """Return a function that runs the model's own forward pass, with the given states as its layers' results."""
     trunk = lm.get_decoder()
 
     def logits(states: th.Tensor) -> th.Tensor:
@@ -118,7 +123,7 @@ def _by_forward(lm: Any) -> Logits:
 
 @contextmanager
 def _answering(trunk: Any, states: th.Tensor) -> Iterator[None]:
-    """A module that returns these states for a while, whatever it is given."""
+    """Make a module return these states within a ``with`` block, whatever it is given."""
     trunk.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=states)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Token tries: the distinct tokens of a set of action phrases."""
+"""Build phrase tries: the distinct tokens of a set of action phrases."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRIE_CACHE = 4_096
+"""Number of sets of phrases whose tries are remembered."""
 
 PROMPT_END = -1
-"""The node that predicts a phrase's first token: the last prompt token itself."""
+"""Number of the node that predicts a phrase's first token: the last prompt token itself."""
 
 
 @dataclass(frozen=True)
 class Trie:
-    """The distinct tokens of a set of phrases, as they are fed behind a prompt.
+    """Hold the distinct tokens of a set of phrases.
 
-    Only a token that some phrase continues after is a node: a phrase's last token is predicted, never fed. Each
-    distinct (node, next token) pair is an edge; a phrase is a path of edges.
+    They are the tokens that are fed behind a prompt. A token is a node only if some phrase continues after it, because
+    a phrase's last token is predicted and never fed. Each distinct pair of a node and a next token is an edge. A phrase
+    is a path of edges.
 
-    :param tokens: token id of each node, shape ``(N,)``.
-    :param depths: number of phrase tokens before each node's token, shape ``(N,)``.
-    :param sees: pairs of a node and a node it sees, itself included; shape ``(M, 2)``.
-    :param edge_nodes: node that predicts each edge's token, ``PROMPT_END`` for first tokens; shape ``(E,)``.
-    :param edge_tokens: token that each edge predicts; shape ``(E,)``.
-    :param paths: edges of each phrase, padded with E; shape ``(K, longest)``.
+    :param tokens: token id of each node, ``(N,)``.
+    :param depths: number of phrase tokens before each node's token, ``(N,)``.
+    :param sees: pairs of a node and a node that it sees, which may be itself; ``(M, 2)``.
+    :param edge_nodes: node that predicts each edge's token, ``PROMPT_END`` for first tokens; ``(E,)``.
+    :param edge_tokens: token id that each edge predicts, ``(E,)``.
+    :param paths: edges of each phrase, padded with E; ``(K, longest)``.
     """
 
     tokens: NDArray[np.int64]
@@ -65,7 +67,11 @@ def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
 
 
 def branches(trie: Trie) -> list[list[int]]:
-    """Nodes on the way to each leaf of a trie; one empty branch where no token is fed at all."""
+    """Return the nodes on the way to each leaf of a trie.
+
+    :param trie: trie of a prompt's phrases.
+    :return: one list per leaf, or one empty list if no token is fed.
+    """
     ways: dict[int, list[int]] = {}
     for node, seen in trie.sees.tolist():
         ways.setdefault(node, []).append(seen)

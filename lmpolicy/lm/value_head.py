@@ -1,4 +1,4 @@
-"""The critic: a state value from the hidden states of a prompt."""
+"""Estimate the value of a prompt from its hidden states."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ import torch as th
 from torch import nn
 
 EPSILON = 1e-3
+"""Number added to a standard deviation, so that a feature that never varies is not divided by 0."""
 FEATURE_BOUND = 10.0
-"""Bound of a standardised feature: one that hardly varied so far must not blow up when it first does."""
+"""Largest size of a standardised feature. A feature that has hardly varied must not become huge when it first does."""
 
 MAX_BATCHES = 1_024
-"""Batches of features kept for the next update of the statistics; who never steps must not fill the memory."""
+"""Number of batches whose features are kept for the next update of the statistics. A program that never steps must not
+fill the memory."""
 
 STATISTICS_HORIZON = 20_000
-"""Prompts over which the moving statistics of the value head's features reach back."""
+"""Number of prompts over which the moving statistics of the features reach back."""
 
 
 class ValueHead(nn.Module):
-    """State value from the hidden states of a prompt: attention pooling beside the last token, then an MLP.
+    """Compute values of prompts from hidden states.
 
-    The last token alone has learnt to say what to answer, not what the situation is worth, and with the gradient
-    stopped at the LM it cannot learn it; pooling lets the critic look the numbers up where they were read.
+    The head is attention pooling beside the last token, then a multilayer perceptron (MLP). The hidden state of the
+    last token alone is not enough. It says what to answer, not what the situation is worth, and it cannot learn that
+    while no gradient of the critic reaches the LM. With pooling, the critic reads the numbers where they stand in the
+    prompt.
 
-    Hidden states differ little from prompt to prompt of one task: nearly all of them is what the prompts share, and an
-    MLP on top learns their mean and little else. So the features are standardised, by statistics of the prompts that
-    the critic was trained on.
+    Features are standardised, by statistics of the prompts that the critic was trained on. Hidden states differ little
+    between prompts of one task, because nearly all of a prompt is the same. Without the statistics, an MLP learns their
+    mean and little else.
 
     :param hidden_size: width of the LM.
-    :param sizes: hidden layer sizes of the MLP.
-    :param heads: number of pooling queries; fewer where the width does not divide by it.
+    :param sizes: sizes of the hidden layers of the MLP.
+    :param heads: number of pooling queries; fewer if the width is not a multiple of it.
     """
 
     mean: th.Tensor
@@ -55,12 +59,12 @@ class ValueHead(nn.Module):
             layers += [nn.Linear(width, size), nn.Tanh()]
             width = size
         last = nn.Linear(width, 1)
-        nn.init.zeros_(last.weight)  # the first advantages are then plain returns, not noise of the initialisation
+        nn.init.zeros_(last.weight)  # so the first advantages are plain returns, without noise of the initialisation
         nn.init.zeros_(last.bias)
         self.mlp = nn.Sequential(*layers, last)
 
     def forward(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
-        """Pool, standardise and regress; see :meth:`Backbone.values` for shapes."""
+        """Return the value of each prompt; shapes as in :meth:`lmpolicy.lm.backbone.Backbone.values`."""
         states = self.norm(states)
         scores = self.scores(states)  # (N, heads)
         contents = self.contents(states).unflatten(-1, (self.heads, -1))  # (N, heads, hidden / heads)
@@ -76,11 +80,12 @@ class ValueHead(nn.Module):
 
     @th.no_grad()
     def update_statistics(self) -> None:
-        """Take in the features seen since the last call; called once per optimizer step.
+        """Take in the features that were seen since the last call.
 
-        Not within the forward: statistics that change between rollout and update, or between a forward and its
-        recomputation under checkpointing, would make the same prompt worth different values. At first a mean over all
-        prompts seen, later a moving one, since the adapter moves the features.
+        The policy calls it once per optimizer step, and not in the forward pass. Statistics that change between rollout
+        and update, or between a forward pass and its recomputation under checkpointing, would give the same prompt two
+        values. At first, the statistics are means over all prompts seen. Later they are moving means, because the
+        adapter moves the features.
         """
         if not self._seen:
             return

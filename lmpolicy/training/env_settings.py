@@ -1,4 +1,4 @@
-"""Which env is trained on, how many copies of it, and how it reads as text."""
+"""Say which env is trained on, in how many copies, and how it reads as text."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ class EnvSettings:
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``gymnasium.make`` or the callable, e.g. ``is_slippery`` or ``max_episode_steps``."""
     task: TextTask | type[TextTask] | None = None
-    """How the env reads as text. Default: as :class:`TextObservationWrapper`."""
+    """Task that puts the env into words. Default: the task that :class:`~lmpolicy.TextObservationWrapper` finds for the
+    env."""
     training_wrapper: Callable[[gym.Env], gym.Env] | None = None
     """A wrapper for training only, e.g. reward shaping. The returns in ``info["episode"]`` are those without it."""
     wrapper_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of :class:`TextObservationWrapper`, e.g. ``action_bins`` or ``history``."""
+    """Further arguments of :class:`~lmpolicy.TextObservationWrapper`, e.g. ``action_bins`` or ``history``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.n_envs, bool) or not isinstance(self.n_envs, int) or self.n_envs < 1:
@@ -41,7 +42,7 @@ class EnvSettings:
 
     @property
     def wrapper_arguments(self) -> dict[str, Any]:
-        """All arguments of :class:`TextObservationWrapper` that are set, ``task`` among them."""
+        """All arguments of :class:`~lmpolicy.TextObservationWrapper` that are set, ``task`` among them."""
         return {**({} if self.task is None else {"task": self.task}), **self.wrapper_kwargs}
 
     def make(self) -> gym.Env:
@@ -59,8 +60,9 @@ class EnvSettings:
     ) -> TextObservationWrapper:
         """Wrap one copy of the env.
 
-        :param env: the copy.
-        :param wrapper_kwargs: arguments of :class:`TextObservationWrapper`, as a rule :attr:`wrapper_arguments`.
+        :param env: copy of the env.
+        :param wrapper_kwargs: arguments of :class:`~lmpolicy.TextObservationWrapper`, as a rule
+            :attr:`wrapper_arguments`.
         :param training: whether the training wrapper is put around the env.
         """
         if training and self.training_wrapper is not None:
@@ -70,10 +72,10 @@ class EnvSettings:
 
 @dataclass(frozen=True)
 class EnvCopies(EnvSettings):
-    """Say how many copies of an env :func:`make_multi_env` makes."""
+    """Say how many copies of an env :func:`~lmpolicy.make_multi_env` makes."""
 
     name: str | None = None
-    """What ``info["env_id"]`` says. Default: the id, or the class of the env that the callable makes."""
+    """Text of ``info["env_id"]``. Default: the id, or the class of the env that the callable makes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

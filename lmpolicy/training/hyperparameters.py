@@ -1,4 +1,4 @@
-"""How to train on an env, for the unmodified PPO of Stable-Baselines3."""
+"""Say how to train on an env with the unmodified PPO of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from lmpolicy.training.env_settings import EnvSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters(EnvSettings):
-    """Say how to train on an env: the env, the arguments of PPO, and the callbacks.
+    """Say how to train on an env.
+
+    The settings name the env, the arguments of PPO, and the callbacks.
 
     Example:
         >>> import lmpolicy
@@ -41,18 +43,29 @@ class Hyperparameters(EnvSettings):
     normalize_reward: bool = True
     """Divide rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
     model: str | None = None
-    """The language model. Default: the bundled LM."""
+    """Hub id, folder or ``"lmpolicy/worlds"``. Default: the bundled LM."""
     n_steps: int = 128
+    """Number of env steps of each copy in a rollout."""
     batch_size: int = 256
+    """Number of decisions in a minibatch."""
     n_epochs: int = 5
+    """Number of times that an update goes over a rollout."""
     gamma: float = 0.99
+    """Discount of rewards, per env step."""
     gae_lambda: float = 0.95
+    """Discount of the critic's errors in advantages (generalised advantage estimation), per env step."""
     learning_rate: tuple[float, float] = (5e-4, 1e-4)
+    """Learning rate of the optimizer, at the beginning and at the end."""
     clip_range: tuple[float, float] = (0.2, 0.2)
+    """Distance from 1 at which PPO clips its ratio, at the beginning and at the end."""
     ent_coef: tuple[float, float] = (0.01, 0.01)
+    """Weight of the entropy bonus in the loss, at the beginning and at the end."""
     vf_coef: float = 0.5
+    """Weight of the value loss in the loss."""
     max_grad_norm: float = 0.5
+    """Norm above which gradients are clipped."""
     target_kl: float | None = None
+    """Divergence from the policy of the rollout at which an update ends early, as in PPO. None: no limit."""
     normalize_advantage: bool = True
     """Whether PPO scales the advantages of a batch to size 1. Off where some batches hold nothing to learn, because
     rewards are rare or the best policy is reached: scaled advantages of such a batch would be noise of size 1. Without
@@ -69,7 +82,7 @@ class Hyperparameters(EnvSettings):
     value_gradient: bool = False
     """Whether the value loss also trains the LM."""
     critic_warmup: int = 0
-    """Number of rollouts at the beginning that train only the critic. See :class:`CriticWarmup`."""
+    """Number of rollouts at the beginning that train only the critic. See :class:`~lmpolicy.CriticWarmup`."""
 
     @property
     def ppo(self) -> dict[str, Any]:
@@ -125,15 +138,15 @@ class Hyperparameters(EnvSettings):
         vec_env_cls: Any = None,
         **wrapper_kwargs: Any,
     ) -> VecEnv:
-        """Make copies of the env in words, side by side in one VecEnv.
+        """Make copies of the env in words, in one VecEnv.
 
         :param seed: seed of the first copy. The others have the seeds after it.
         :param n_envs: number of copies. Default: :attr:`n_envs`.
         :param training: True: with scaled rewards and the training wrapper, where these are set. False: with the env's
             own rewards, for evaluation.
-        :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
-        :param wrapper_kwargs: arguments of :class:`TextObservationWrapper`, e.g. ``history``, in place of those that
-            are set.
+        :param vec_env_cls: class of the VecEnv, e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
+        :param wrapper_kwargs: arguments of :class:`~lmpolicy.TextObservationWrapper`, e.g. ``history``, in place of
+            those that are set.
         :raises ImportError: if the env's package is not installed. The message says how to install it.
         """
         if isinstance(self.env_id, str):

@@ -1,4 +1,4 @@
-"""Turns of a rollout for people to read: a table in Markdown, and lines of JSON."""
+"""Write turns of a rollout for people to read: as a table in Markdown, and as lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from lmpolicy.text.spaces import decode_bytes
 
 @dataclass(frozen=True)
 class Turn:
-    """One decision: what was read, what could be done how probably, what was done, and what came of it."""
+    """Hold one turn: the prompt, the probabilities, the action and its reward."""
 
     env_step: int
-    """Env steps of the training, over all envs, when the action was taken."""
+    """Number of env steps of the training, over all envs, when the action was taken."""
     env: int
-    """Number of the env."""
+    """Index of the env."""
     messages: list[dict[str, str]]
-    """The prompt, with ``role`` and ``content``."""
+    """Messages of the prompt, each with ``role`` and ``content``."""
     probabilities: dict[str, float]
-    """Of each legal phrase."""
+    """Probability of each legal phrase. Empty if the policy writes."""
     action: str | None
-    """The phrase taken; None if the action's index names no legal phrase."""
+    """Phrase that was taken. None: the action's index, or the answer, names no legal phrase."""
     env_reward: float
-    """As the env gave it: before it was scaled, and without the value that SB3 adds where an episode is cut off."""
+    """Reward as the env gave it. It is not scaled, and does not include the value that SB3 adds where an episode is cut
+    off."""
     value: float
-    """Of the state, from the critic."""
+    """Value of the prompt, from the critic."""
     answer: str | None = None
-    """What the policy wrote, where it writes; ``action`` is then the phrase it was read as, or None, and
-    ``probabilities`` are empty."""
+    """Text that the policy wrote, if it writes. ``action`` is then the phrase that was read from the answer."""
 
     @classmethod
     def of(
@@ -48,14 +48,14 @@ class Turn:
     ) -> Turn:
         """Put a decision into words.
 
-        :param key: the prompt as :func:`lmpolicy.text.spaces.row_bytes` returns it.
-        :param probabilities: of every index of the action space, ``(K,)``.
-        :param action: the index taken.
-        :param env_step: see :class:`Turn`, as the others.
-        :param env: number of the env.
-        :param reward: of the env.
-        :param value: of the state.
-        :param answer: what was written and the phrase it was read as, where the policy writes.
+        :param key: key of the prompt, as :func:`lmpolicy.text.spaces.row_bytes` returns it.
+        :param probabilities: probability of every index of the action space, ``(K,)``.
+        :param action: index that was taken.
+        :param env_step: number of env steps of the training, over all envs.
+        :param env: index of the env.
+        :param reward: reward as the env gave it.
+        :param value: value of the prompt.
+        :param answer: text that was written and the phrase that was read from it. ``None``: the policy chooses phrases.
         """
         prompt = Prompt.from_json(decode_bytes(key))
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
@@ -67,9 +67,11 @@ class Turn:
 
 
 def markdown(turns: Sequence[Turn]) -> str:
-    """A table of turns, with the last user message of each prompt and the action taken in bold.
+    """Write turns as a table in Markdown.
 
-    :param turns: any number.
+    A row of the table shows the last user message of the prompt, and the action taken in bold.
+
+    :param turns: any number of turns.
     """
     lines = [
         "| env step | env | prompt | probabilities | action | env reward | value |",
@@ -96,8 +98,8 @@ def markdown(turns: Sequence[Turn]) -> str:
 def write_turns(path: Path, turns: Sequence[Turn]) -> None:
     """Append turns to a file, one JSON object per line.
 
-    :param path: the file; made, with its folder, if it is not there.
-    :param turns: any number.
+    :param path: file to append to. It is made, with its folder, if it does not exist.
+    :param turns: any number of turns.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -105,12 +107,12 @@ def write_turns(path: Path, turns: Sequence[Turn]) -> None:
 
 
 def _done(turn: Turn) -> str:
-    """What was done, in a cell."""
+    """Return the cell that shows what was done."""
     if turn.answer is not None:
         return _cell(turn.answer) + ("" if turn.action is None else f" → **{_cell(turn.action)}**")
     return "(illegal)" if turn.action is None else _cell(turn.action)
 
 
 def _cell(text: str) -> str:
-    """Text that stays within its cell of a table."""
+    """Escape a text so that it stays within its cell of a table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", " ").replace("\n", "<br>")

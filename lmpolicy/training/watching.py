@@ -1,4 +1,4 @@
-"""WatchLearning: what the language model does while it learns, in SB3's logger and as a table of sample turns."""
+"""Log what the language model does while it learns, and show sample turns."""
 
 from __future__ import annotations
 
@@ -19,48 +19,51 @@ from lmpolicy.training.callbacks import learner_of, policy_of
 from lmpolicy.training.turns import Turn, markdown, write_turns
 
 EPISODES = 100
-"""Episodes in a mean of returns, as in SB3."""
+"""Number of episodes in a mean of returns, as in SB3."""
 
 
 class WatchLearning(BaseCallback):
-    """Log how the policy behaves and learns, and show some of its turns.
+    """Log how the policy behaves and learns, and show sample turns.
 
-    At the end of each rollout, beside what SB3 logs, over the decisions of the rollout:
+    At the end of each rollout, SB3's logger is given the following numbers besides SB3's own. They are about the
+    decisions of the rollout:
 
-    ``lm/entropy`` in nats, ``lm/largest_probability``, ``lm/legal_actions``: means. ``lm/mutual_information``:
-    of observation and action in nats, see :func:`lmpolicy.lm.behaviour.mutual_information`; near 0, the policy ignores
-    what it reads. ``lm/illegal_rate``: share of actions that name no legal phrase. ``lm/parse_error_rate``: where the
-    env's info says ``parse_error``. ``lm/prompt_tokens_mean``, ``lm/prompt_tokens_max``. ``lm/truncation_rate``: share
-    of the prompts that had to be shortened.
+    ``lm/entropy`` in nats, ``lm/largest_probability`` and ``lm/legal_actions`` are means. ``lm/mutual_information`` is
+    that of observation and action in nats, see :func:`lmpolicy.lm.behaviour.mutual_information`; near 0, the policy
+    ignores what it reads. ``lm/illegal_rate`` is the share of actions that name no legal phrase.
+    ``lm/parse_error_rate`` is logged if the env's info has ``parse_error``. ``lm/prompt_tokens_mean`` and
+    ``lm/prompt_tokens_max`` are lengths of prompts. ``lm/truncation_rate`` is the share of prompts that had to be
+    shortened.
 
-    Where the policy writes its answers, the first line is instead: ``lm/entropy`` in nats per token,
-    ``lm/answer_tokens_mean``, ``lm/unfinished_rate``: share of the answers cut off at ``max_new_tokens``,
-    ``lm/parse_error_rate`` and ``lm/clipped_rate``: share of those that named no legal action, or a number out of
-    bounds.
+    If the policy writes its answers, these numbers take the place of those up to ``lm/parse_error_rate``:
+    ``lm/entropy`` is in nats per token. ``lm/answer_tokens_mean`` is the length of an answer. ``lm/unfinished_rate`` is
+    the share of answers that were cut off at ``max_new_tokens``. ``lm/parse_error_rate`` is the share of answers that
+    name no legal action, and ``lm/clipped_rate`` the share that names a number out of bounds.
 
-    ``time/env_steps_per_second`` and ``time/tokens_per_second`` (prompt tokens acted on and tokens written, each
-    counted once): since the end of the last rollout, hence rollout and update.
+    ``time/env_steps_per_second`` and ``time/tokens_per_second`` cover the time since the end of the last rollout, which
+    is one rollout and one update. The tokens are those of prompts acted on and of answers, each counted once.
 
-    ``train/policy_gradient_norm`` and ``train/value_gradient_norm``: norm of the loss's gradient at the weights of the
-    LM and at those of the value head before clipping, mean over the steps of the last update. (With
-    ``value_gradient=True`` the value loss is part of both; where :class:`CriticWarmup` leaves the LM alone, the first
-    is left out.)
+    ``train/policy_gradient_norm`` and ``train/value_gradient_norm`` are norms of the loss's gradient before clipping,
+    at the weights of the LM and at those of the value head. They are means over the steps of the last update. With
+    ``value_gradient=True``, the value loss is part of both. The first is left out where :class:`~lmpolicy.CriticWarmup`
+    does not change the LM.
 
-    ``rollout/ep_rew_mean/<env_id>`` and ``rollout/ep_len_mean/<env_id>``: over the last 100 episodes of each env, where
-    its info says ``env_id``.
+    ``rollout/ep_rew_mean/<env_id>`` and ``rollout/ep_len_mean/<env_id>`` are means over the last 100 episodes of each
+    env whose info has ``env_id``.
 
-    ``lm/turns``: a table, as text in TensorBoard, of random turns of the rollout; also ``turns.jsonl`` with one turn
-    per line, see :class:`lmpolicy.training.turns.Turn`.
+    ``lm/turns`` is a table of random turns of the rollout, as text in TensorBoard. ``turns.jsonl`` has the same turns,
+    one per line, see :class:`lmpolicy.training.turns.Turn`.
 
-    The probabilities are those that the rollout acted with; the model runs no more for them. The guard rails of the
-    policy save the whole learner to the same folder, see :class:`lmpolicy.lm.guard.Guard`.
+    The probabilities are those that the rollout acted with, so the model does not run again for them. The guard rails
+    of the policy save the whole learner to the same folder, see :class:`lmpolicy.lm.guard.Guard`.
 
-    :param every: rollouts between two tables of turns, the first rollout included; 0 for none.
-    :param n_turns: turns in a table.
-    :param folder: where ``turns.jsonl`` goes; default: the logger's, if it writes files, else no file is written.
-    :param seed: of the choice of turns, which draws no number from any other generator.
-    :param verbose: 1 prints the table as well.
-    :raises ValueError: if a number is negative, or ``n_turns`` is 0.
+    :param every: number of rollouts from one table of turns to the next, starting with the first rollout. 0: no tables.
+    :param n_turns: number of turns in a table.
+    :param folder: folder of ``turns.jsonl``. Default: the logger's folder if the logger writes files, else no file is
+        written.
+    :param seed: seed of the choice of turns, which uses a random generator of its own.
+    :param verbose: 1: the table is also printed.
+    :raises ValueError: if ``every`` is negative or ``n_turns`` is below 1; the message names the allowed values.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class WatchLearning(BaseCallback):
 
     def _on_training_start(self) -> None:
         policy, learner = policy_of(self), learner_of(self)
-        self._remove_hooks()  # of a training that an error ended
+        self._remove_hooks()  # left by a training that ended with an error
         self._norms = GradientNorms(policy)
         files = [one for one in self.logger.output_formats if not isinstance(one, HumanOutputFormat) or one.own_file]
         folder = self.logger.get_dir() if files else None
@@ -89,10 +92,10 @@ class WatchLearning(BaseCallback):
             policy.guard.learner, policy.guard.folder = learner, self._place
         starts = learner._last_episode_starts
         fresh = starts is not None and bool(np.all(starts))
-        # The counter goes on over episodes and trainings: where it stands is known at a reset, else at the first step.
+        # The counter goes on over episodes and trainings, so its start is known after a reset or at the first step.
         resets = self.training_env.unwrapped.reset_infos
         self._counts: list[int | None] = [info.get("prompt_truncated") if fresh else None for info in resets]
-        # Whether the prompt that each env shows now was shortened; None where that cannot be known any more.
+        # Whether the prompt that each env shows now was shortened; None where that is unknown.
         self._shortened = [False if count == 0 else None for count in self._counts]
         self._time = time.perf_counter()
 
@@ -107,7 +110,7 @@ class WatchLearning(BaseCallback):
 
     def _on_step(self) -> bool:
         infos, dones = self.locals["infos"], self.locals["dones"]
-        # Of VecNormalize and PerEnvRewardNormalization, however deep.
+        # VecNormalize and PerEnvRewardNormalization have this method, at any depth of wrappers.
         original = getattr(self.training_env, "get_original_reward", None)
         rewards = self.locals["rewards"] if original is None else original()
         self._rewards.append(np.array(rewards))  # a copy: SB3 adds the value of cut-off episodes in place
@@ -123,12 +126,12 @@ class WatchLearning(BaseCallback):
         return True
 
     def _count_truncated(self, number: int, info: dict[str, Any], done: bool) -> None:
-        """Note whether the prompt just acted on was shortened, and find out about the next one by the running count."""
+        """Note whether the prompt just acted on was shortened, and learn about the next one from the running count."""
         shortened, before = self._shortened[number], self._counts[number]
         if shortened is not None:
             self._truncations.append(shortened)
         now = info.get("prompt_truncated", 0)
-        if done:  # the next prompt is that of the reset which has already happened
+        if done:  # the env has been reset already, and shows the first prompt of the next episode
             before, now = now, self.training_env.unwrapped.reset_infos[number].get("prompt_truncated", now)
         self._shortened[number] = None if before is None else now != before
         self._counts[number] = now
@@ -151,7 +154,7 @@ class WatchLearning(BaseCallback):
             record(f"rollout/ep_len_mean/{env_id}", float(lengths))
         self._record_norms()
         now = time.perf_counter()
-        tokens = statistics["lm/prompt_tokens_mean"] + statistics.get("lm/answer_tokens_mean", 0)  # of an env step
+        tokens = statistics["lm/prompt_tokens_mean"] + statistics.get("lm/answer_tokens_mean", 0)  # per env step
         record("time/env_steps_per_second", len(rows) / (now - self._time))
         record("time/tokens_per_second", len(rows) * tokens / (now - self._time))
         self._time = now
@@ -190,7 +193,7 @@ class WatchLearning(BaseCallback):
             self.logger.record(f"train/{name}_gradient_norm", norm)
 
     def _on_training_end(self) -> None:
-        self._record_norms()  # of the last update, after which no rollout ends
+        self._record_norms()  # norms of the last update, after which no rollout ends
         self._remove_hooks()
         guard = policy_of(self).guard
         if guard is not None:
@@ -203,12 +206,12 @@ class WatchLearning(BaseCallback):
 
 
 class GradientNorms:
-    """Norms of the gradients of the actor's and the critic's weights as the backward pass leaves them.
+    """Measure the norms of the gradients of actor and critic before clipping.
 
-    SB3 clips before the optimizer's hooks run, hence hooks on the weights; they run again, with the whole sum, where a
-    weight's gradient comes in parts.
+    The hooks are on the weights, because SB3 clips before the optimizer's hooks run. If the gradient of a weight comes
+    in parts, its hook runs again with the whole sum.
 
-    :param policy: whose weights to watch until :meth:`remove`.
+    :param policy: policy whose weights are watched until :meth:`remove`.
     """
 
     def __init__(self, policy: LMActorCriticPolicy) -> None:
@@ -228,21 +231,26 @@ class GradientNorms:
         self._now[name][weight] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
 
     def _close(self, *_: Any) -> None:
-        """Join the norms of one optimizer step; nothing leaves the device."""
+        """Join the norms of one optimizer step, without a transfer from the device."""
         for name, norms in self._now.items():
-            # Where the optimizer leaves the LM alone, the policy has taken its gradients away by now.
+            # If this step does not change the LM, the policy has removed the LM's gradients by now.
             taken = [norm for weight, norm in norms.items() if weight.grad is not None]
             if taken:
                 self._steps[name].append(th.stack(taken).norm())
             norms.clear()
 
     def means(self) -> dict[str, float]:
-        """Mean norm over the steps since the last call, by ``"policy"`` and ``"value"``; one transfer."""
+        """Return the mean norms over the steps since the last call.
+
+        It takes one transfer from the device.
+
+        :return: mean norms by ``"policy"`` and ``"value"``.
+        """
         found = {name: th.stack(norms).mean() for name, norms in self._steps.items() if norms}
         self._steps = {name: [] for name in self._steps}
         return dict(zip(found, th.stack(list(found.values())).tolist(), strict=True)) if found else {}
 
     def remove(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()

@@ -1,4 +1,4 @@
-"""The bundled envs and their text tasks, and what an action leads to from a given state."""
+"""Make the bundled envs with their tasks, and step them from a given state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDS = (
 
 
 def make(env_id: str, **kwargs: Any) -> tuple[gym.Env, TextTask]:
-    """An env and its bound task."""
+    """Make an env and its bound task."""
     if env_id in BOX2D_IDS:
         pytest.importorskip("Box2D")
     env = gym.make(env_id, disable_env_checker=True, **kwargs)
@@ -41,7 +41,7 @@ def make(env_id: str, **kwargs: Any) -> tuple[gym.Env, TextTask]:
 
 
 def env_actions(env: gym.Env, task: TextTask) -> dict[str, Any]:
-    """The env action of each phrase."""
+    """Return the env action of each phrase."""
     if isinstance(task.action_texts, dict):
         return dict(task.action_texts)
     assert isinstance(task.action_texts, tuple)
@@ -51,7 +51,7 @@ def env_actions(env: gym.Env, task: TextTask) -> dict[str, Any]:
 
 
 def step_from(env: gym.Env, task: TextTask, state: Any, phrase: str) -> str:
-    """The text after an action in a state of the env."""
+    """Return the text after an action in a state of the env."""
     inner: Any = env.unwrapped
     env.reset(seed=0)
     if isinstance(env.observation_space, gym.spaces.Discrete):

@@ -1,4 +1,4 @@
-"""Units of the learning benchmark, made and read by hand."""
+"""Make and read runs of the learning benchmark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def table(path: Path) -> list[dict[str, str]]:
+    """Read a CSV file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -25,6 +26,7 @@ def run_benchmark(name: str, *arguments: str, folder: Path) -> str:
 
 
 def make_run(task: str, method: str, folder: Path, **settings: Any) -> Any:
+    """Make a run of the learning benchmark that is short unless told otherwise."""
     from benchmarks.learning.runs import Run
     from benchmarks.learning.tasks import BY_NAME
 
@@ -32,7 +34,10 @@ def make_run(task: str, method: str, folder: Path, **settings: Any) -> Any:
 
 
 def write_run(folder: Path, task: str, method: str, seed: int, curve: dict[int, float], **fields: Any) -> None:
-    """A complete run with these mean returns by env steps; the last one with sampled actions, too, at half of it."""
+    """Write a complete run with the given mean returns by env steps.
+
+    The last evaluation exists also with sampled actions, at half of its return.
+    """
     from benchmarks.learning.results import read_runs, task_file, write_runs
 
     common = {"task": task, "method": method, "help": 0, "seed": seed, "episodes": 10, "threads": 1, "settings": "x"}
@@ -43,7 +48,7 @@ def write_run(folder: Path, task: str, method: str, seed: int, curve: dict[int, 
 
 
 def rows_of(folder: Path, task: str, method: str, seed: int = 0) -> list[dict[str, str]]:
-    """The rows of a run."""
+    """Return the rows of a run."""
     from benchmarks.learning.results import read_runs, task_file
 
     return read_runs(task_file(folder, task)).get((method, seed), [])

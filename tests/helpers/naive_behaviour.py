@@ -1,4 +1,4 @@
-"""Mutual information by plain loops."""
+"""Compute mutual information by plain loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def naive_information(probabilities: np.ndarray, groups: list[Any]) -> float:
-    """H(A) - H(A|O) by plain loops over groups, decisions and actions."""
+    """Return H(A) - H(A|O), by plain loops over groups, decisions and actions."""
     by_group = defaultdict(list)
     for row, group in zip(probabilities, groups, strict=True):
         by_group[group].append(row)

@@ -1,4 +1,4 @@
-"""Sets of action phrases as token ids."""
+"""Make sets of action phrases as token ids."""
 
 from __future__ import annotations
 

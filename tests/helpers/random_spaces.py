@@ -1,4 +1,4 @@
-"""Hypothesis strategies for random Gymnasium spaces, and two fixed spaces that several tests describe.
+"""Define Hypothesis strategies for random Gymnasium spaces, and two fixed spaces that several tests use.
 
 Every random space is small (a handful of numbers per part) and seeded, so that ``space.sample()`` repeats.
 """
@@ -86,29 +86,29 @@ def _composites(parts: SearchStrategy[Space[Any]]) -> SearchStrategy[Space[Any]]
 
 
 def gym_spaces(max_leaves: int = 6) -> SearchStrategy[Space[Any]]:
-    """Random Gymnasium spaces of every kind, nested.
+    """Make random Gymnasium spaces of every kind, nested.
 
-    :param max_leaves: how many spaces that contain no other space a random space has at most
-    :return: a strategy of seeded spaces
+    :param max_leaves: largest number of spaces in a random space that contain no other space
+    :return: strategy of seeded spaces
     """
     leaves = st.one_of(_boxes(), _discretes(), _multi_binaries(), _multi_discretes(), _texts(), _graphs())
     return st.recursive(leaves, _composites, max_leaves=max_leaves)
 
 
 def exact_spaces(max_leaves: int = 6) -> SearchStrategy[Space[Any]]:
-    """Random spaces without fractions, whose values can therefore be told apart by their words.
+    """Make random spaces without fractions, so that words can tell their values apart.
 
     :param max_leaves: as for :func:`gym_spaces`
-    :return: a strategy of seeded spaces
+    :return: strategy of seeded spaces
     """
     leaves = st.one_of(_discretes(), _multi_binaries(), _multi_discretes(), _texts())
     return st.recursive(leaves, _composites, max_leaves=max_leaves)
 
 
 def finite_action_spaces() -> SearchStrategy[Space[Any]]:
-    """Random ``Discrete``, ``MultiBinary`` and ``MultiDiscrete`` action spaces, with any ``start``.
+    """Make random ``Discrete``, ``MultiBinary`` and ``MultiDiscrete`` action spaces, with any ``start``.
 
-    :return: a strategy of seeded spaces of at most 256 actions
+    :return: strategy of seeded spaces of at most 256 actions
     """
     multi_discretes = _multi_discretes(largest=4).filter(lambda space: np.prod(space.nvec) <= 256)
     return st.one_of(_discretes(), _multi_binaries().filter(lambda s: np.prod(s.shape) <= 8), multi_discretes)

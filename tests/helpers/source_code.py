@@ -1,4 +1,7 @@
-"""The project's own source code as data: who imports whom, and how long functions are. Nothing is imported for it."""
+"""Read the project's own source code as data: who imports whom, and how long functions are.
+
+No module is imported for it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {"lmpolicy": "lmpolicy", "envs": "lmpolicy.envs", "benchmarks": "benchmarks", "examples": "examples"}
 """Folders of source code, and the name that each is imported by."""
 OWN = frozenset({"lmpolicy", "envs", "benchmarks", "examples", "tests", "helpers"})
-"""First names of modules of this project; ``helpers`` are those of the tests."""
+"""First parts of names of the project's modules. ``helpers`` are the helpers of the tests."""
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -33,19 +36,21 @@ class Import:
     """One name that a module imports."""
 
     target: str
-    """With all dots: ``from a.b import c`` is ``a.b.c``, whether ``c`` is a module or something in one."""
+    """Full name with all dots. ``from a.b import c`` is ``a.b.c``, whether ``c`` is a module or a name in a module."""
     line: int
+    """Line of the import."""
     when: str
-    """``"module"``: when the module is imported; ``"function"``: later; ``"typing"``: never, types only."""
+    """``"module"``: when the module is imported. ``"function"``: later. ``"typing"``: never, because it is for types
+    only."""
 
 
 def lies_in(module: str, package: str) -> bool:
-    """Whether a module is a package, or part of it."""
+    """Return whether a module is a package, or part of it."""
     return module == package or module.startswith(f"{package}.")
 
 
 def read_sources(root: Path = ROOT) -> dict[str, str]:
-    """Source code of all modules of the project but the tests."""
+    """Return the source code of all modules of the project, without the tests."""
     return {
         module_name(path.relative_to(root / folder), package): path.read_text(encoding="utf-8")
         for folder, package in PACKAGES.items()
@@ -54,16 +59,16 @@ def read_sources(root: Path = ROOT) -> dict[str, str]:
 
 
 def module_name(path: Path, package: str) -> str:
-    """Name of the module in a file, whose path is relative to the folder of its package."""
+    """Return the name of the module in a file, whose path is relative to the folder of its package."""
     parts = [package, *path.with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports_of(module: str, sources: Sources) -> list[Import]:
-    """What a module imports, wherever in its code the import stands.
+    """Return what a module imports, wherever in its code the import stands.
 
-    :param module: a module of ``sources``.
-    :param sources: all modules; names that are relative to ``module`` are looked up there.
+    :param module: name of a module of ``sources``.
+    :param sources: all modules; relative names in ``module`` are looked up there.
     """
     is_package = any(name != module and lies_in(name, module) for name in sources)
     package = module if is_package else module.rpartition(".")[0]
@@ -89,10 +94,10 @@ def _imports_in(statements: Iterable[ast.AST], package: str, when: str) -> Itera
 
 
 def resolve(target: str, importer: str, sources: Sources) -> str | None:
-    """The module of the project that an import leads to, or None if it leads out of the project.
+    """Return the module of the project that an import leads to, or None if it leads out of the project.
 
-    :param target: see :class:`Import`.
-    :param importer: the module that imports; a script finds the modules beside it without the name of their folder.
+    :param target: full name that is imported, see :class:`Import`.
+    :param importer: module that imports. A script finds the modules beside it without the name of their folder.
     :param sources: all modules.
     """
     first = target.split(".")[0]
@@ -105,13 +110,13 @@ def resolve(target: str, importer: str, sources: Sources) -> str | None:
 
 
 def own_imports(module: str, sources: Sources) -> list[tuple[str, Import]]:
-    """The imports of a module that stay within the project, each with the module that it leads to."""
+    """Return the imports of a module that stay within the project, each with the module that it leads to."""
     found = [(resolve(one.target, module, sources), one) for one in imports_of(module, sources)]
     return [(target, one) for target, one in found if target is not None and target != module]
 
 
 def find_circle(sources: Sources) -> list[str]:
-    """Modules that import each other in a circle, the first one again at the end; empty if there are none."""
+    """Return modules that import each other in a circle, the first one again at the end; empty if there are none."""
     graph = {module: {target for target, _ in own_imports(module, sources)} for module in sources}
     try:
         TopologicalSorter(graph).prepare()
@@ -121,10 +126,10 @@ def find_circle(sources: Sources) -> list[str]:
 
 
 def function_lengths(source: str) -> dict[str, int]:
-    """Lines of code of every function and method; docstrings, comments and blank lines do not count.
+    """Count the lines of code of every function and method, without docstrings, comments and blank lines.
 
-    :param source: of one module.
-    :return: by name, methods as ``Class.method``; functions within a function count for both.
+    :param source: source code of one module.
+    :return: numbers of lines by name, methods as ``Class.method``. A function within a function counts for both.
     """
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

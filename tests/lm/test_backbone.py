@@ -1,4 +1,4 @@
-"""Loading the base model, what trains and what is saved, dropout, data types, fingerprint and value head."""
+"""The backbone: loading, trainable and saved weights, dropout, data types, fingerprint and value head."""
 
 from __future__ import annotations
 

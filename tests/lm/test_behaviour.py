@@ -1,4 +1,4 @@
-"""Entropy and mutual information of a policy's decisions, against plain loops."""
+"""Entropy and mutual information of a policy's decisions equal those of plain loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forward pass runs: prefixes remembered in rollouts, gradient checkpointing, precision, compilation."""
+"""What a forward pass runs: remembered prefixes, gradient checkpointing, precision, compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free text equals the naive computation, token by token: what is sampled, how it is scored, in value and gradient."""
+"""Answers in free text are sampled and scored as in the naive computation, token by token, in value and gradient."""
 
 from __future__ import annotations
 

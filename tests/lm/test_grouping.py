@@ -1,4 +1,4 @@
-"""Prompts that share a long prefix run together, others apart; nothing but the time it takes depends on it."""
+"""Prompts that share a long prefix run together, and others apart. Only the time depends on it, not the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard rails: where each fires, where it does not, and what is left of the training then."""
+"""Guard rails: when each stops the training, when it does not, and what a stop leaves behind."""
 
 from __future__ import annotations
 

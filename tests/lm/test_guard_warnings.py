@@ -1,4 +1,4 @@
-"""What the guard rails warn of, and what they do not."""
+"""Guard rails: what they warn of, and what they do not warn of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered within a rollout: answered again only while no weight has changed, and within bounds."""
+"""Scores are remembered within a rollout, only while no weight changes, and never more than the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters merged for a while give the same logits, follow the weights, and leave no trace."""
+"""Merged adapters give the same logits, follow the weights, and leave no trace."""
 
 from __future__ import annotations
 

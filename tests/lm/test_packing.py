@@ -1,4 +1,4 @@
-"""Packing by brute force: every fed token, what it sees, where it stands, and which token each column predicts."""
+"""Packing, by brute force: every fed token, what it sees, its position, and which token each column predicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ token_rows = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 LAYOUTS = ("rows", "rows behind a prefix", "folded", "plain")
 
 
-class Reader:
+class PackedReader:
     """Reads a packed batch back: which tokens each hidden state and each logit has seen.
 
     :param before: the tokens that were run before.
@@ -58,7 +58,7 @@ def check_packed(
     packed: Packed, before: list[int], prompts: list[list[int]], phrase_sets: list[Phrases], n_actions: int
 ) -> None:
     """Every prompt's hidden states, and every phrase's predictors, have seen just what they should."""
-    reader = Reader(packed, before)
+    reader = PackedReader(packed, before)
     needed = set()
     assert packed.longest == packed.position_ids.max() + 1
     for row, (prompt, phrases) in enumerate(zip(prompts, phrase_sets, strict=True)):

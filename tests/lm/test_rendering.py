@@ -1,4 +1,4 @@
-"""PromptRenderer: the token ids of prompts and phrases, under chat templates of every kind and under none."""
+"""PromptRenderer: the token ids of prompts and phrases, with chat templates of every kind and without one."""
 
 from __future__ import annotations
 

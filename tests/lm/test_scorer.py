@@ -1,4 +1,4 @@
-"""Choosing and writing are the same question: what a scorer says does not depend on which of them it serves."""
+"""The scorer gives a prompt the same numbers, whether the policy chooses or writes."""
 
 from __future__ import annotations
 

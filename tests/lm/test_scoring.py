@@ -1,4 +1,4 @@
-"""The scoring actor equals the naive computation, phrase by phrase and row by row, in value and in gradient."""
+"""A policy that chooses equals the naive computation, phrase by phrase and row by row, in value and gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the forward pass: what a model does not honour is found, and the plain pass answers exactly."""
+"""The self-check finds what a model does not honour, and then the plain pass scores exactly."""
 
 from __future__ import annotations
 

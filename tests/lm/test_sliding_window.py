@@ -1,6 +1,6 @@
-"""A sliding window holds from the very token on with which it begins to matter.
+"""A sliding window holds from the very token with which it begins to matter.
 
-The self-check shortens the window, so a mistake at the window's own length has to be found here.
+The self-check shortens the window, so only this test can find a mistake at the window's own length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tries by brute force: every beginning of a phrase is fed once, and sees itself and nothing else."""
+"""Tries, by brute force: every beginning of a phrase is fed once, and sees itself and its own beginnings alone."""
 
 from __future__ import annotations
 
