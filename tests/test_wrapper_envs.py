@@ -83,7 +83,7 @@ def test_wrappers_below_and_above() -> None:
 def test_any_space_of_observations_and_actions(observation_space: Any, action_space: Any, history: int) -> None:
     toy = Toy(observation_space, action_space, length=7)
     # sequences may be long
-    env = TextObservationWrapper(toy, GenericTask(10**6), history=history, max_actions=256, max_prompt_bytes=60_000)
+    env = TextObservationWrapper(toy, GenericTask(10**6), history=history, max_actions=256, max_prompt_bytes=1_000_000)
     actions = enumerate_actions(action_space, limit=256)
     assert env.action_space == spaces.Discrete(len(actions))
     row, _ = env.reset(seed=1)

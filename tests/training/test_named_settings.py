@@ -109,9 +109,9 @@ def test_wrapper_arguments_reach_the_wrapper() -> None:
     env.step(env.reset()[:, 0] * 0)
     assert len(env.get_attr("prompt")[0].messages) == 2
     writes = replace(hyperparameters("BabyAI-GoToObj-v0"), wrapper_kwargs={}).make_env(n_envs=1, action_mode="generate")
-    answers = writes.get_attr("_answers")[0]
-    assert len(answers.tokenizer) == 2048, "of the LM that will write"
-    assert answers.instruction(phrases=True) == "", "it knows but one way"
+    reader = writes.get_attr("_reader")[0]
+    assert len(reader.tokenizer) == 2048, "of the LM that will write"
+    assert reader.instruction == "", "it knows but one way"
 
 
 def test_arguments_decide_which_settings_of_an_env() -> None:
