@@ -2,13 +2,15 @@
 
     python -m benchmarks.versions --old ../old --repetitions 5     # against this checkout
 
-``--old`` is a folder with a checkout of the other version. Measured, each without imports and after a warm-up:
+``--old`` is a folder with a checkout of the other version. (Where that is so old that ``envs`` is not found beside
+``lmpolicy``, link it: ``ln -s ../envs lmpolicy/envs``.) Measured, each without imports and after a warm-up:
 
 * cartpole: env steps per second of ``learn`` with the named settings of CartPole.
 * lake: env steps per second of ``learn`` on the lake that is not slippery, with answers in free text.
 * predict: calls of ``model.predict`` per second there, with answers in free text for eight envs.
 
-The ratio is the median over the repetitions of new ÷ old, where both ran one after the other.
+Seconds are those that the process takes of the CPU, on which other processes have little influence. The ratio is the
+median of new ÷ old over the repetitions; in each, both versions run one after the other.
 """
 
 import argparse
@@ -28,9 +30,13 @@ CODE = """
 import sys, time
 import torch
 import lmpolicy
+import lmpolicy.envs
 from stable_baselines3 import PPO
 
-what, threads, scale = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+what, threads, scale, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+for module in (lmpolicy, lmpolicy.envs):
+    if not module.__file__.startswith(folder):
+        raise SystemExit(f"{module.__name__} is not taken from {folder} but from {module.__file__}")
 torch.set_num_threads(threads)
 if what == "cartpole":
     settings, written, steps = lmpolicy.hyperparameters("CartPole-v1"), {}, 4096
@@ -39,27 +45,27 @@ else:
     written, steps = {"action_mode": "generate", "max_new_tokens": 8}, 2048
 env = settings.make_env(seed=0, **written)
 model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
-model.learn(1)
 rows = env.reset()
+model.predict(rows) if what == "predict" else model.learn(1)
 calls = max(1, int(100 * scale))
 steps = max(1, int(steps * scale))
-begin = time.perf_counter()
+begin = time.process_time()
 if what == "predict":
     for _ in range(calls):
         model.predict(rows)
-    print(calls / (time.perf_counter() - begin))
+    print(calls / (time.process_time() - begin))
 else:
     done = model.num_timesteps
-    begin = time.perf_counter()
+    begin = time.process_time()
     model.learn(steps, reset_num_timesteps=False)
-    print((model.num_timesteps - done) / (time.perf_counter() - begin))
+    print((model.num_timesteps - done) / (time.process_time() - begin))
 """
 
 
 def measure(folder: Path, what: str, args: argparse.Namespace) -> float:
     """Calls or env steps per second of a checkout."""
     done = subprocess.run(
-        [sys.executable, "-c", CODE, what, str(args.threads), str(args.scale)],
+        [sys.executable, "-c", CODE, what, str(args.threads), str(args.scale), str(folder.resolve())],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder.resolve()), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
@@ -71,7 +77,7 @@ def measure(folder: Path, what: str, args: argparse.Namespace) -> float:
     return float(done.stdout.split()[-1])
 
 
-def main(argv: list[str] | None = None) -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, required=True, help="folder with the other checkout")
     parser.add_argument("--what", nargs="+", choices=("cartpole", "lake", "predict"), default=None)
@@ -79,7 +85,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work per repetition")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
-    args = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
     args.output.mkdir(parents=True, exist_ok=True)
     with (args.output / "versions.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, FIELDS)

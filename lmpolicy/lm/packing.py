@@ -76,13 +76,14 @@ class Packed:
         before = th.arange(self.shared, device=self.index.device).expand(len(self.index), -1)
         return th.cat([before, self.index], dim=1)
 
-    def shortened(self, lengths: Sequence[int]) -> Packed:
+    def shortened(self, lengths: Sequence[int], positions: th.Tensor) -> Packed:
         """Count fewer tokens as prompt; the model computes the same.
 
         :param lengths: number of tokens that count as each prompt, ``(R,)``.
+        :param positions: the result of :meth:`positions`.
         """
         shared, longest = min(self.shared, min(lengths) - 1), max(lengths)
-        positions, sizes = self.positions(), th.tensor(lengths, device=self.index.device)
+        sizes = th.tensor(lengths, device=self.index.device)
         columns = th.arange(shared, longest, device=self.index.device)
         return replace(
             self,

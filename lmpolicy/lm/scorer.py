@@ -102,13 +102,15 @@ class Scorer:
         :raises FloatingPointError: if a score is not finite. Torch's own check of distributions would not do, because
             it can be switched off.
         """
-        places: dict[int, int] = {}
-        rows = [places.setdefault(id(query), len(places)) for query in queries]
-        distinct = list({id(query): query for query in queries}.values())
-        scores = self._score_parts(distinct)
-        if not bool(scores.phrases.isfinite().all() & scores.answer_log_prob.isfinite().all()):
-            raise FloatingPointError("the model's scores are not finite, so there is nothing to choose from")
-        index = th.tensor(rows, device=scores.values.device)
+        distinct = {id(query): query for query in queries}
+        scores = self._score_parts(list(distinct.values()))
+        for part in (scores.phrases, scores.answer_log_prob):
+            if part.numel() and not bool(part.isfinite().all()):
+                raise FloatingPointError("the model's scores are not finite, so there is nothing to choose from")
+        if len(distinct) == len(queries):
+            return scores
+        places = {key: place for place, key in enumerate(distinct)}
+        index = th.tensor([places[id(query)] for query in queries], device=scores.values.device)
         return Scores(*(part[index] for part in scores))
 
     def forget(self) -> None:
@@ -144,13 +146,15 @@ class Scorer:
         packed, logits, states = self.forward([query.context for query in queries], tries, self.n_phrases or 1)
         lengths, counts = [query.prompt_length for query in queries], [len(query.answer) for query in queries]
         longer = any(len(query.context) > length for query, length in zip(queries, lengths, strict=True))
-        prompts = packed.shortened(lengths) if longer else packed  # the value is that of the prompt without its answer
+        positions = packed.positions() if longer or any(counts) else packed.index
+        # The value is that of the prompt without its answer.
+        prompts = packed.shortened(lengths, positions) if longer else packed
         values = self.backbone.values(states, prompts.shared, prompts.index, prompts.mask, prompts.last)
         phrases = self._phrases(queries, packed, logits)
         if not any(counts):
             nothing = values.new_zeros(len(queries))
             return Scores(phrases, nothing, nothing, nothing.long(), values)
-        return Scores(phrases, *self._answers(queries, counts, packed, states), values)
+        return Scores(phrases, *self._answers(queries, counts, positions, states), values)
 
     def _phrases(self, queries: Sequence[Query], packed: Packed, logits: th.Tensor) -> th.Tensor:
         """Return the scores of the phrases, ``(R, K)``."""
@@ -164,14 +168,14 @@ class Scorer:
         return scores.masked_fill(~packed.legal, ILLEGAL)
 
     def _answers(
-        self, queries: Sequence[Query], counts: list[int], packed: Packed, states: th.Tensor
+        self, queries: Sequence[Query], counts: list[int], positions: th.Tensor, states: th.Tensor
     ) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Return log-probability, entropy and number of tokens of each answer, ``(R,)`` each."""
         assert self._head is not None, "a scorer without n_ids was asked for answers"
         owners = th.from_numpy(np.repeat(np.arange(len(queries)), counts)).to(states.device)
         places = np.concatenate([query.prompt_length - 1 + np.arange(len(query.answer)) for query in queries])
         tokens = th.from_numpy(np.concatenate([query.answer for query in queries])).to(states.device)
-        predictors = states[packed.positions()[owners, th.from_numpy(places).to(states.device)]]
+        predictors = states[positions[owners, th.from_numpy(places).to(states.device)]]
         log_probs, entropies = self._head(predictors, tokens, self.temperature)
         zeros = log_probs.new_zeros(len(queries))
         n_tokens = th.tensor(counts, device=states.device)
