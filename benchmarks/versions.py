@@ -7,7 +7,9 @@
 
 * cartpole: env steps per second of ``learn`` with the named settings of CartPole.
 * lake: env steps per second of ``learn`` on the lake that is not slippery, with answers in free text.
-* predict: calls of ``model.predict`` per second there, with answers in free text for eight envs.
+* predict: calls of ``model.predict`` per second there, for eight envs, after 2 048 env steps of ``learn``: most answers
+  are a phrase of two or three tokens.
+* predict-untrained: the same before ``learn``: most answers go on to the limit of eight tokens.
 
 Seconds are those that the process takes of the CPU, on which other processes have little influence. The ratio is the
 median of new ÷ old over the repetitions; in each, both versions run one after the other.
@@ -25,6 +27,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 
 FIELDS = ("what", "repetition", "old_per_second", "new_per_second", "ratio", "threads", "processor")
+WHAT = ("cartpole", "lake", "predict", "predict-untrained")
 ROOT = Path(__file__).parents[1]
 CODE = """
 import sys, time
@@ -46,11 +49,14 @@ else:
 env = settings.make_env(seed=0, **written)
 model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
 rows = env.reset()
-model.predict(rows) if what == "predict" else model.learn(1)
+if what == "predict-untrained":
+    model.predict(rows)
+else:
+    model.learn(2048 if what == "predict" else 1)
 calls = max(1, int(100 * scale))
 steps = max(1, int(steps * scale))
 begin = time.process_time()
-if what == "predict":
+if what.startswith("predict"):
     for _ in range(calls):
         model.predict(rows)
     print(calls / (time.process_time() - begin))
@@ -80,7 +86,7 @@ def measure(folder: Path, what: str, args: argparse.Namespace) -> float:
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, required=True, help="folder with the other checkout")
-    parser.add_argument("--what", nargs="+", choices=("cartpole", "lake", "predict"), default=None)
+    parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work per repetition")
     parser.add_argument("--threads", type=int, default=1)
@@ -94,7 +100,7 @@ def main(argv: list[str] | None = None) -> None:
     with (args.output / "versions.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, FIELDS)
         table.writeheader()
-        for what in args.what or ("cartpole", "lake", "predict"):
+        for what in args.what:
             ratios = []
             for repetition in range(args.repetitions):
                 folders = [args.old, ROOT] if repetition % 2 == 0 else [ROOT, args.old]

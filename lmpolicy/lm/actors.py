@@ -155,15 +155,16 @@ class TextActor(Actor):
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
         """Write an answer to each observation, and score it."""
         keys = row_keys(observations.cpu().numpy())
-        answers, unfinished = self._write(keys, deterministic)
+        answers = self._write(keys, deterministic)
         scores = self._ask(self.queries.answers(keys, answers))
+        unfinished = sum(not self._sampler.ended(answer) for answer in answers)
         self._totals.count(answers, unfinished, float(scores.answer_entropy.detach().sum()))
         return self._decision(keys, self._rows(answers, scores, deterministic), scores)
 
     def choose(self, observations: th.Tensor, deterministic: bool) -> th.Tensor:
         """Write an answer to each observation."""
         keys = row_keys(observations.cpu().numpy())
-        answers, _ = self._write(keys, deterministic)
+        answers = self._write(keys, deterministic)
         return self._rows(
             answers, self._ask(self.queries.answers(keys, answers)) if self.space.n_phrases else None, deterministic
         )
@@ -206,13 +207,12 @@ class TextActor(Actor):
         self._sampler.forget()
         super().forget()
 
-    def _write(self, keys: list[bytes], deterministic: bool) -> tuple[list[list[int]], int]:
-        """Sample an answer to each prompt, and count the answers that were cut off at ``max_new_tokens``."""
+    def _write(self, keys: list[bytes], deterministic: bool) -> list[list[int]]:
+        """Sample an answer to each prompt."""
         if self._weights.changed():
             self.forget()
         prompts = [query.context for query in self.queries.prompts(keys)]
-        answers = self._sampler(prompts, self.space.max_new_tokens, deterministic)
-        return answers, sum(not self._sampler.ended(answer) for answer in answers)
+        return self._sampler(prompts, self.space.max_new_tokens, deterministic)
 
     def _ask(self, queries: list[Query]) -> Scores:
         """Score queries with the weights as they are now."""

@@ -40,6 +40,7 @@ class Sampler:
         self.decode: Callable[[Sequence[int]], str] = scorer.backbone.tokenizer.decode
         self._tail = TAIL + max(map(len, self.stops), default=0)
         self._forward: Forward | None = None
+        self._stopping: dict[int, bool] = {}
 
     @property
     def _lm(self) -> Any:
@@ -97,7 +98,23 @@ class Sampler:
         """
         if answer[-1] in self.ends:
             return True
-        return bool(self.stops) and any(stop in self.decode(answer[-self._tail :]) for stop in self.stops)
+        if not self._may_stop(answer[-1]):
+            return False
+        text = self.decode(answer[-self._tail :])
+        return any(stop in text for stop in self.stops)
+
+    def _may_stop(self, token: int) -> bool:
+        """Return whether a token may complete a stop text.
+
+        Most tokens cannot, because their text lacks the last character of every stop text. That is found out once for
+        each token, so that answers need not be decoded after each. A token with part of a character may, and so may one
+        without text of its own. A space at the beginning of a text is lost in some tokenizers.
+        """
+        if token not in self._stopping:
+            text, last = self.decode([token]), {stop[-1] for stop in self.stops}
+            unclear = bool(last) and (not text or "\ufffd" in text or " " in last)
+            self._stopping[token] = unclear or any(character in text for character in last)
+        return self._stopping[token]
 
     def _plain(self, prompts: Sequence[Tokens], answers: list[list[int]], alive: list[int]) -> th.Tensor:
         """Return next-token logits by running prompt and answer again, which works with every causal LM."""
