@@ -41,6 +41,9 @@ class Forward(Protocol):
     Here, a prompt is the context of a query: a prompt, or a prompt with an answer after it.
     """
 
+    sampling: PackedForward | None
+    """The packed pass of the whole model, for writing with a cache; ``None`` where there is none."""
+
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run R prompts with the tries of their phrases.
 
@@ -95,6 +98,7 @@ class PackedForward:
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
         self._prefixes: list[Prefix] = []  # latest first
+        self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
         """Drop the shared prefixes, because the weights have changed."""
@@ -240,6 +244,7 @@ class PlainForward:
     def __init__(self, lm: Any, keeps: bool) -> None:
         self.lm = lm
         self.keeps = keeps
+        self.sampling: PackedForward | None = None
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""
