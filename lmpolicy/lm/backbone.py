@@ -13,9 +13,11 @@ import peft
 import torch as th
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
+from lmpolicy.lm.layers import decoder_of
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import FROZEN, PolicySettings
 from lmpolicy.lm.value_head import ValueHead
@@ -181,6 +183,8 @@ def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mo
     assert isinstance(lora, Mapping)
     # A deep copy, because peft writes the target modules that it found into its config.
     settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
+    if "last_layers" in settings:
+        settings |= _last_layers(base, settings.pop("last_layers"), settings["target_modules"])
     if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
         settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
     config = peft.LoraConfig(**settings)
@@ -188,6 +192,18 @@ def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mo
         # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         return peft.get_peft_model(base, config)
+
+
+def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, Any]:
+    """Return the arguments of PEFT that adapt the last layers alone."""
+    decoder, name = decoder_of(base)
+    layers = getattr(decoder, name)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(layers):
+        raise ValueError(f"lora last_layers must be 1 to {len(layers)}, the layers of the model; got {count!r}")
+    if targets == "all-linear":  # which PEFT does not combine with a choice of layers
+        linear = (nn.Linear, Conv1D)
+        targets = sorted({path.rpartition(".")[2] for path, one in layers.named_modules() if isinstance(one, linear)})
+    return {"target_modules": targets, "layers_to_transform": list(range(len(layers) - count, len(layers)))}
 
 
 def remove_dropout(model: nn.Module) -> None:

@@ -23,9 +23,8 @@ MIN_SHARED = 8
 FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 """Number of tokens, and more of them per unit of hidden size, up to which prefix and prompts go into one sequence.
 
-One sequence takes one call and no padding. In longer ones, attention over all prompts, most of it masked, takes longer
-than a call for the prefix and a padded batch. Wider models lose less by it: both ways took the same time at about 450
-tokens for a hidden size of 128, and at about 1000 tokens for 896."""
+One sequence takes one call and no padding, but attention over all prompts, most of it masked, takes long in long ones.
+Both ways took the same time at about 450 tokens for a hidden size of 128, and at about 1000 tokens for 896."""
 
 MAX_PREFIXES = 16
 """Number of prefixes kept within a rollout. Each env with its own rules has a prefix of its own."""
@@ -36,10 +35,10 @@ Outputs = tuple[Packed, th.Tensor, th.Tensor]
 
 
 class Forward(Protocol):
-    """Run prompts and their phrases in one way.
+    """Run prompts and their phrases in one way; a prompt is here the context of a query."""
 
-    Here, a prompt is the context of a query: a prompt, or a prompt with an answer after it.
-    """
+    sampling: PackedForward | None
+    """The packed pass of the whole model, for writing with a cache; ``None`` where there is none."""
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run R prompts with the tries of their phrases.
@@ -85,8 +84,7 @@ class PackedForward:
 
     :param lm: causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
-    :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: the number up to which one
-        sequence is faster, given the model's width.
+    :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: as many as are faster so.
     """
 
     def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None) -> None:
@@ -95,6 +93,7 @@ class PackedForward:
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
         self._prefixes: list[Prefix] = []  # latest first
+        self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
         """Drop the shared prefixes, because the weights have changed."""
@@ -240,6 +239,7 @@ class PlainForward:
     def __init__(self, lm: Any, keeps: bool) -> None:
         self.lm = lm
         self.keeps = keeps
+        self.sampling: PackedForward | None = None
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""

@@ -70,7 +70,7 @@ class Sampler:
     def _sample(self, prompts: Sequence[Tokens], limit: int, greedy: bool, forward: Forward) -> list[list[int]]:
         answers: list[list[int]] = [[] for _ in prompts]
         alive = list(range(len(prompts)))
-        state = _Cached(self._lm, forward, prompts) if isinstance(forward, PackedForward) else None
+        state = _Cached(self._lm, forward.sampling, prompts) if forward.sampling is not None else None
         for length in range(1, limit + 1):
             logits = self._plain(prompts, answers, alive) if state is None else state.logits
             tokens = self._choose(logits[:, : self.scorer.n_ids].float(), greedy)

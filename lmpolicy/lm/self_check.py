@@ -14,7 +14,9 @@ import numpy as np
 import torch as th
 
 from lmpolicy.lm.forward import Forward, PackedForward, PlainForward, Tokens, has_window, text_config
+from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.trie import build_trie
+from lmpolicy.lm.trunk import TrunkForward
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +83,9 @@ class _Check:
             folded, rows = PackedForward(self.lm, by_layer), PackedForward(self.lm, by_layer, fold_tokens=0)
             try:
                 for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
-                    error, dtype = self._error(forward)
-                    if not error <= max(ROUNDING[dtype], NOISE * noise):
-                        raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
+                    self._hold(forward, noise)
                 folded.forget()
-                return folded
+                return self._trunk(by_layer, noise) or folded
             except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
                 problems.append(repr(problem))
         log.warning(
@@ -94,6 +94,28 @@ class _Check:
             "; ".join(problems) or "not all of its layers take an attention mask",
         )
         return plain
+
+    def _trunk(self, by_layer: bool, noise: float) -> Forward | None:
+        """Return the pass that remembers the lower layers, if they never change and it is exact up to rounding."""
+        depth = frozen_depth(self.lm)
+        if not depth:
+            return None
+        try:
+            for fold_tokens in (None, 0):
+                forward = TrunkForward(self.lm, by_layer, depth, fold_tokens)
+                for _ in range(2):
+                    self._hold(forward, noise)
+            forward = TrunkForward(self.lm, by_layer, depth)
+        except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
+            log.warning("%s runs its first %d layers anew each time: %r", self.name, depth, problem)
+            return None
+        return forward
+
+    def _hold(self, forward: Forward, noise: float) -> None:
+        """Refuse a pass that is not exact up to rounding."""
+        error, dtype = self._error(forward)
+        if not error <= max(ROUNDING[dtype], NOISE * noise):
+            raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
 
     def _packable(self) -> tuple[bool, ...]:
         """Return the kinds of masks to try: one per type of layer, and one for all layers."""

@@ -55,7 +55,9 @@ class PolicySettings:
         half precision where the base model is frozen and wide enough, and the device is fast at it. Adapters, value
         head and log-probabilities are always float32.
     :param lora: arguments of :class:`peft.LoraConfig`; all linear layers get an adapter unless ``target_modules`` says
-        otherwise. ``None``: full fine-tuning. ``"frozen"``: only the value head learns. Default: rank 16.
+        otherwise. ``{"r": 16, "last_layers": k}``: only the last k layers get one, and the states behind the others are
+        remembered, so that an update takes less time. ``None``: full fine-tuning. ``"frozen"``: only the value head
+        learns. Default: rank 16.
     :param score_normalization: score of a phrase, from the log-probabilities of its tokens. ``"sum"``: their sum, which
         is an exact probability and therefore the default. ``"token"`` or ``"word"``: their sum per token or per word,
         so that long phrases are not unlikely for being long.

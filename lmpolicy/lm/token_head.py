@@ -39,7 +39,7 @@ class TokenHead:
     def __init__(self, lm: Any, vocabulary: int, chunk: int = CHUNK) -> None:
         self.vocabulary = vocabulary
         self.rows = max(1, chunk // vocabulary)
-        self._logits = _logits_from_states(lm)
+        self._logits = logits_from_states(lm)
 
     def __call__(self, states: th.Tensor, tokens: th.Tensor, temperature: float) -> tuple[th.Tensor, th.Tensor]:
         """Return log-probabilities of tokens, and entropies of their distributions.
@@ -72,7 +72,7 @@ class TokenHead:
 
 
 @th.no_grad()
-def _logits_from_states(lm: Any) -> Logits:
+def logits_from_states(lm: Any) -> Logits:
     """Find a way to compute logits from final hidden states that agrees with the model's own forward pass."""
     training = lm.training
     lm.eval()

@@ -38,6 +38,14 @@ class Trie:
     edge_tokens: NDArray[np.int64]
     paths: NDArray[np.int64]
 
+    def parents(self) -> list[int]:
+        """Return the node before each node, ``PROMPT_END`` for first tokens; ``(N,)``."""
+        found = [PROMPT_END] * len(self.tokens)
+        for node, seen in self.sees.tolist():
+            if self.depths[seen] == self.depths[node] - 1:
+                found[node] = seen
+        return found
+
 
 @lru_cache(maxsize=TRIE_CACHE)
 def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
