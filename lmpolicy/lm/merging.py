@@ -35,20 +35,20 @@ class MergedAdapters:
         layers: list[Any] = [layer for layer in lm.modules() if _mergeable(layer)]
         size = sum(layer.get_base_layer().weight.numel() for layer in layers)
         self.layers = layers if size <= MAX_MERGED_WEIGHTS else []
-        self._weights: list[th.Tensor] = []
+        self._forwards: list[partial[th.Tensor]] = []
 
     def forget(self) -> None:
         """Drop the copies, because the weights have changed."""
-        self._weights = []
+        self._forwards = []
 
     def __enter__(self) -> None:
         layers = self.layers
         if any(layer.disable_adapters or layer.merged or len(layer.active_adapters) != 1 for layer in layers):
             return
-        if not self._weights:
-            self._weights = [_merge(layer) for layer in layers]
-        for layer, weight in zip(layers, self._weights, strict=True):
-            layer.forward = partial(functional.linear, weight=weight, bias=layer.get_base_layer().bias)
+        if not self._forwards:
+            self._forwards = [_merged(layer) for layer in layers]
+        for layer, forward in zip(layers, self._forwards, strict=True):
+            vars(layer)["forward"] = forward  # not by setattr, with which a module looks through all its parts
 
     def __exit__(self, *error: object) -> None:
         for layer in self.layers:
@@ -65,5 +65,8 @@ def _mergeable(layer: nn.Module) -> bool:
 
 
 @th.no_grad()
-def _merge(layer: Any) -> th.Tensor:
-    return layer.get_base_layer().weight + layer.get_delta_weight(layer.active_adapters[0])
+def _merged(layer: Any) -> partial[th.Tensor]:
+    """Return the forward of a layer with its adapter merged into a copy of its weight."""
+    base = layer.get_base_layer()
+    weight = base.weight + layer.get_delta_weight(layer.active_adapters[0])
+    return partial(functional.linear, weight=weight, bias=base.bias)
