@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import peft
 import torch as th
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
+from lmpolicy.lm.adapters import adapt
 from lmpolicy.lm.rendering import PromptRenderer
-from lmpolicy.lm.settings import FROZEN, PolicySettings
+from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
-
-STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
-STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
-"""Layers of state space models without an adapter. PEFT refuses to adapt them, because fused kernels read their weights
-directly and would skip the adapter."""
 
 WIDE = 512
 """Hidden size from which half precision is faster. In smaller models, the conversion takes longer than it saves."""
@@ -55,7 +47,7 @@ class Backbone(nn.Module):
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
-        self.lm = _adapt(base, lora)
+        self.lm = adapt(base, lora)
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
@@ -170,24 +162,6 @@ def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
         if bars:
             transformers_logging.enable_progress_bar()
     return model, tokenizer
-
-
-def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Module:
-    if lora is None:
-        return base.requires_grad_(True)
-    base.requires_grad_(False)
-    if lora == FROZEN:
-        return base
-    assert isinstance(lora, Mapping)
-    # A deep copy, because peft writes the target modules that it found into its config.
-    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
-    if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
-        settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
-    config = peft.LoraConfig(**settings)
-    with warnings.catch_warnings():
-        # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
-        return peft.get_peft_model(base, config)
 
 
 def remove_dropout(model: nn.Module) -> None:
