@@ -1,17 +1,24 @@
-"""Add an adapter to the base model."""
+"""Add an adapter to the base model: a new one, or one that was trained before."""
 
 from __future__ import annotations
 
 import copy
+import logging
+import re
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import peft
 from torch import nn
 from transformers import PreTrainedModel
 
-from lmpolicy.lm.settings import FROZEN
+from lmpolicy.lm.loading import hub_options
+from lmpolicy.lm.model_settings import FROZEN, lora_arguments, to_json
+from lmpolicy.lm.settings import PolicySettings
+
+log = logging.getLogger(__name__)
 
 STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
 STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
@@ -40,3 +47,74 @@ def adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mod
         # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         return peft.get_peft_model(base, config)
+
+
+def lora_settings(settings: PolicySettings) -> Mapping[str, Any] | str | None:
+    """Return what ``lora`` comes to: the settings of the adapter to start from, if there is one.
+
+    :param settings: settings of the policy.
+    :raises OSError: if the adapter cannot be read.
+    """
+    if settings.adapter is not None:
+        return read_arguments(str(settings.adapter), settings.model, hub_options(settings))
+    assert not isinstance(settings.lora, peft.LoraConfig)  # the settings have made values for JSON of it
+    return settings.lora
+
+
+def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Read the settings of an adapter.
+
+    Its dropout is left out, because the rollout acts without dropout.
+
+    :param adapter: folder or hub id of an adapter of PEFT.
+    :param model: name of the base model that the policy uses. A note in the log tells if the adapter names another one.
+    :param options: arguments that say how files on the hub are found.
+    :return: arguments of :class:`peft.LoraConfig`, as values for JSON.
+    :raises OSError: if there is no such adapter; the message says what it must hold.
+    :raises ValueError: if the adapter is not a LoRA of a causal LM.
+    """
+    try:
+        if not Path(adapter).is_dir() and not re.fullmatch(r"[\w.-]+/[\w.-]+", adapter):
+            raise FileNotFoundError(f"there is no folder {adapter}, and a hub id is of the form owner/name")
+        config = peft.PeftConfig.from_pretrained(adapter, **options)
+    except Exception as error:  # OSError, ValueError, and what JSON and the hub raise
+        raise OSError(
+            f"the adapter {adapter!r} could not be read: {error}\nGive adapter= a hub id, or a folder with "
+            "adapter_config.json and adapter_model.safetensors, as policy.save_adapter and PEFT write it"
+        ) from error
+    if config.task_type not in (None, peft.TaskType.CAUSAL_LM):
+        raise ValueError(f"the adapter {adapter!r} is for the task {config.task_type}; the policy needs a causal LM's")
+    arguments = to_json(lora_arguments(config), f"the adapter {adapter!r}")
+    if arguments.pop("lora_dropout", 0):
+        log.info("the dropout of the adapter %s is set to 0", adapter)
+    named = config.base_model_name_or_path
+    if model is not None and named and Path(named).name.casefold() != Path(model).name.casefold():
+        log.warning("the adapter %s was trained on %s and is used on %s", adapter, named, model)
+    return arguments
+
+
+def load_weights(lm: nn.Module, adapter: str, options: dict[str, Any]) -> None:
+    """Copy the weights of an adapter into a model.
+
+    :param lm: model with a new adapter of the same settings.
+    :param adapter: folder or hub id of an adapter of PEFT.
+    :param options: arguments that say how files on the hub are found.
+    :raises OSError: if the weights cannot be read.
+    :raises ValueError: if they do not fit the model; the message names the weights.
+    """
+    try:
+        weights = peft.load_peft_weights(adapter, device="cpu", **options)
+    except Exception as error:  # OSError, SafetensorError, and what the hub raises
+        raise OSError(f"the weights of the adapter {adapter!r} could not be read: {error}") from error
+    try:
+        keys: Any = peft.set_peft_model_state_dict(lm, weights)
+    except RuntimeError as error:  # shapes
+        raise ValueError(f"{_misfit(adapter)}: {error}") from error
+    trainable = {name for name, weight in lm.named_parameters() if weight.requires_grad}
+    wrong = [*sorted(trainable & set(keys.missing_keys)), *keys.unexpected_keys]
+    if wrong:
+        raise ValueError(f"{_misfit(adapter)}: of {len(wrong)} weights, the first is {wrong[0]}")
+
+
+def _misfit(adapter: str) -> str:
+    return f"the adapter {adapter!r} was trained on a model of another shape; give model= the one it was trained on"

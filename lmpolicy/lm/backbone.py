@@ -8,11 +8,14 @@ from typing import Any
 
 import torch as th
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
-from lmpolicy.lm.adapters import adapt
+from lmpolicy.lm.adapters import adapt, load_weights, lora_settings
+from lmpolicy.lm.loading import check_loaded, hub_options, model_options, tokenizer_options
+from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
@@ -33,21 +36,26 @@ class Backbone(nn.Module):
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__()
-        model, lora = settings.model, settings.lora
+        model = settings.model
+        self.lora = lora_settings(settings)
         self.name = model if model is not None else "the bundled LM"
-        options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-        if settings.revision is not None:
-            options["revision"] = settings.revision
-        base, self.tokenizer = _load(model_path(model), options)
+        base, self.tokenizer = _load(model_path(model), tokenizer_options(settings), model_options(settings))
+        check_loaded(base, settings)
+        hold_training_mode(base)
         # Taken before any cast, because "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
-        self._auto = settings.dtype == "auto" and lora is not None
+        self._products = bitsandbytes_layers(base, bits=4) if settings.quantization is not None else []
+        self._auto = settings.dtype == "auto" and self.lora is not None
         if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
-            _cast(base, th.float32 if settings.dtype == "auto" else getattr(th, settings.dtype))
+            dtype = th.float32 if settings.dtype == "auto" else getattr(th, str(settings.dtype))
+            _cast(base, dtype)
+            set_product_dtype(self._products, dtype)
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
-        self.lm = adapt(base, lora)
+        self.lm = adapt(base, self.lora)
+        if settings.adapter is not None:
+            load_weights(self.lm, str(settings.adapter), hub_options(settings))
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
@@ -74,8 +82,10 @@ class Backbone(nn.Module):
         device after making it.
         """
         if self._auto:
-            weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
-            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.hidden_size))
+            weight = next(one for one in self.lm.parameters() if not one.requires_grad and is_plain(one))
+            dtype = auto_dtype(weight.device, weight.dtype, self.hidden_size)
+            _cast(self.lm, dtype)
+            set_product_dtype(self._products, dtype)
 
     def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Return the value of each prompt from the LM's final hidden states.
@@ -135,23 +145,24 @@ def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
 def _cast(model: nn.Module, dtype: th.dtype) -> None:
     """Cast the frozen parameters, or all parameters if none is frozen.
 
-    Buffers stay as they are, because rotary frequencies must be float32.
+    Buffers stay as they are, because rotary frequencies must be float32; quantised weights, because they are no floats.
     """
     parameters = list(model.parameters())
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen or parameters:
-        if parameter.is_floating_point():
+        if is_plain(parameter):
             parameter.data = parameter.data.to(dtype)
 
 
-def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+def _load(path: str, tokenizer_options: dict[str, Any], model_options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # one bar per policy is noise
     try:
-        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
-            raise FileNotFoundError(f"the folder {path} has no config.json")
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+        folder = Path(path) / model_options.get("subfolder", "")
+        if Path(path).is_dir() and not (folder / "config.json").exists():
+            raise FileNotFoundError(f"the folder {folder} has no config.json")
+        tokenizer = AutoTokenizer.from_pretrained(path, **tokenizer_options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **model_options)
     except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
         raise OSError(
             f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
@@ -191,8 +202,18 @@ def fingerprint(model: nn.Module) -> th.Tensor:
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().cpu().contiguous().flatten()
-        bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
-        sample = bits[:: max(1, len(bits) // 64)].tolist()
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())
+        _digest(digest, name, tensor.detach())
     return th.tensor(list(digest.digest()[:16]), dtype=th.uint8)
+
+
+def _digest(digest: hashlib._Hash, name: str, tensor: th.Tensor) -> None:
+    """Add a tensor to a digest; a tensor that is made of others, as torchao's are, by its parts."""
+    if is_traceable_wrapper_subclass(tensor):
+        parts, _ = tensor.__tensor_flatten__()
+        for part in parts:
+            _digest(digest, f"{name}.{part}", getattr(tensor, part))
+        return
+    flat = tensor.cpu().contiguous().flatten()
+    bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
+    sample = bits[:: max(1, len(bits) // 64)].tolist()
+    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())
