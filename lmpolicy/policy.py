@@ -17,6 +17,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
@@ -86,7 +87,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         # SB3 writes one rate into every group before each update, so the factor is applied at each step.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
-        self.optimizer.register_state_dict_post_hook(_shorten_steps)
+        self.optimizer.register_state_dict_post_hook(shorten_steps)
         self.register_load_state_dict_post_hook(self._ignore_frozen_keys)
 
     def set_training_mode(self, mode: bool) -> None:
@@ -204,9 +205,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         weight.
         """
         state = super().state_dict(*args, **kwargs)
-        frozen = self.backbone.frozen
-        kept = {name: value for name, value in state.items() if name.removeprefix("backbone.") not in frozen}
-        return {**kept, "base_fingerprint": self.backbone.base_fingerprint}
+        return saved_state(self.backbone, state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
@@ -218,14 +217,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             one.
         """
         state = dict(state_dict)
-        mine, saved = self.backbone.base_fingerprint, state.pop("base_fingerprint", None)
-        # A fully fine-tuned checkpoint holds every weight, so its base model does not matter any more.
-        if self.backbone.frozen and (saved is None or not th.equal(saved.to(mine.device), mine)):
-            raise ValueError(
-                f"this checkpoint was trained on another base model than {self.backbone.name!r} as it is here now. Its "
-                "adapter means nothing on other weights: restore the model or pin its revision, or name the right one "
-                'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was trained on"}})'
-            )
+        check_base(self.backbone, state)
         keys = super().load_state_dict(state, strict=strict, assign=assign)
         self.actor.watch_weights()
         if self.guard is not None:
@@ -251,15 +243,3 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Do not report frozen base weights as missing; checkpoints never hold them."""
         frozen = self.backbone.frozen
         keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
-
-
-def _shorten_steps(_: th.optim.Optimizer, state_dict: dict[str, Any]) -> None:
-    """Write Adam's step counts as numbers, which Adam reads as well.
-
-    A tensor would take half a kilobyte in a checkpoint.
-    """
-    states = state_dict["state"]
-    state_dict["state"] = {
-        index: {k: float(v) if k == "step" and isinstance(v, th.Tensor) else v for k, v in state.items()}
-        for index, state in states.items()
-    }
