@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any, TypeVar
 
 import torch as th
 from gymnasium import spaces
 from peft import PeftModel
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -17,7 +20,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
-from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps
+from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
@@ -63,6 +66,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         **settings: Any,
     ) -> None:
         self.settings = PolicySettings.of(settings)
+        self._saved_lora: Any = None  # settings of the adapter that a checkpoint was made with
         check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
@@ -75,8 +79,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
 
     def _build(self, lr_schedule: Schedule) -> None:
-        """Build the model, the actor and the optimizer, without SB3's own layers."""
-        self.backbone = Backbone(self.settings)
+        """Build the model, the actor and the optimizer, without SB3's own layers.
+
+        A checkpoint holds the settings of the adapter that the training started from. So a policy that SB3 makes while
+        it loads one is built when the checkpoint's weights arrive: the adapter's folder may be gone by then.
+        """
+        if self.settings.adapter is not None and self._saved_lora is None and _is_loading():
+            self._build_later = partial(self._build, lr_schedule)
+            return
+        self.backbone = Backbone(self.settings if self._saved_lora is None else self._resolved(self._saved_lora))
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
         self.critic_only = False  # if True, optimizer steps do not change the LM
@@ -195,8 +206,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "lr_schedule": self._dummy_schedule,  # as in SB3, whose load() makes a policy without its learner
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
-            **asdict(self.settings),
+            **asdict(self._resolved(self.backbone.lora)),
         }
+
+    def _resolved(self, lora: Any) -> PolicySettings:
+        """Return the settings, with those of the adapter to start from in place of its name."""
+        return replace(self.settings, adapter=None, lora=lora)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return what a checkpoint holds.
@@ -205,7 +220,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         weight.
         """
         state = super().state_dict(*args, **kwargs)
-        return saved_state(self.backbone, state)
+        return saved_state(self.backbone, state, with_lora=self.settings.adapter is not None)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
@@ -217,12 +232,28 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             one.
         """
         state = dict(state_dict)
+        lora = take_lora(state)
+        if not hasattr(self, "backbone"):
+            self._build_as_saved(state, lora)
+        elif lora is not None and lora != self.backbone.lora:
+            raise ValueError(f"these weights are of an adapter with the settings {lora}, not {self.backbone.lora}")
         check_base(self.backbone, state)
         keys = super().load_state_dict(state, strict=strict, assign=assign)
         self.actor.watch_weights()
         if self.guard is not None:
             self.guard.forget_weights()
         return keys
+
+    def _build_as_saved(self, state: Mapping[str, Any], lora: Any) -> None:
+        """Build the policy with the adapter settings of a checkpoint, on the device of the checkpoint's weights."""
+        if lora is None:  # no ValueError, because SB3's load would look at the optimizer to handle it
+            raise RuntimeError(
+                f"this checkpoint was made without adapter={str(self.settings.adapter)!r}, which is for new policies: "
+                "leave it out of policy_kwargs in custom_objects"
+            )
+        self._saved_lora = lora
+        self._build_later()
+        self.to(next(iter(state.values())).device)
 
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder.
@@ -243,3 +274,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Do not report frozen base weights as missing; checkpoints never hold them."""
         frozen = self.backbone.frozen
         keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
+
+
+def _is_loading() -> bool:
+    """Return whether SB3 is loading a checkpoint; it tells the policy in no other way."""
+    load: Any = BaseAlgorithm.load
+    return any(frame.f_code is load.__func__.__code__ for frame, _ in walk_stack(None))

@@ -93,10 +93,13 @@ def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> 
     return arguments
 
 
-def load_weights(lm: nn.Module, adapter: str, options: dict[str, Any]) -> None:
-    """Copy the weights of an adapter into a model.
+def adapt_as_before(
+    base: PreTrainedModel, lora: Mapping[str, Any] | str | None, adapter: str, options: dict[str, Any]
+) -> nn.Module:
+    """Add an adapter with the weights that it was saved with.
 
-    :param lm: model with a new adapter of the same settings.
+    :param base: model as loaded; it is changed in place.
+    :param lora: settings of the adapter.
     :param adapter: folder or hub id of an adapter of PEFT.
     :param options: arguments that say how files on the hub are found.
     :raises OSError: if the weights cannot be read.
@@ -107,13 +110,15 @@ def load_weights(lm: nn.Module, adapter: str, options: dict[str, Any]) -> None:
     except Exception as error:  # OSError, SafetensorError, and what the hub raises
         raise OSError(f"the weights of the adapter {adapter!r} could not be read: {error}") from error
     try:
+        lm = adapt(base, lora)
         keys: Any = peft.set_peft_model_state_dict(lm, weights)
-    except RuntimeError as error:  # shapes
+    except (ValueError, RuntimeError) as error:  # no layers of these names, or of other shapes
         raise ValueError(f"{_misfit(adapter)}: {error}") from error
     trainable = {name for name, weight in lm.named_parameters() if weight.requires_grad}
     wrong = [*sorted(trainable & set(keys.missing_keys)), *keys.unexpected_keys]
     if wrong:
-        raise ValueError(f"{_misfit(adapter)}: of {len(wrong)} weights, the first is {wrong[0]}")
+        raise ValueError(f"{_misfit(adapter)}: {len(wrong)} weights do not match, for instance {wrong[0]}")
+    return lm
 
 
 def _misfit(adapter: str) -> str:

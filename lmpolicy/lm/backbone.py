@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
-from lmpolicy.lm.adapters import adapt, load_weights, lora_settings
+from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.loading import check_loaded, hub_options, model_options, tokenizer_options
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
@@ -53,9 +53,10 @@ class Backbone(nn.Module):
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
-        self.lm = adapt(base, self.lora)
-        if settings.adapter is not None:
-            load_weights(self.lm, str(settings.adapter), hub_options(settings))
+        if settings.adapter is None:
+            self.lm = adapt(base, self.lora)
+        else:
+            self.lm = adapt_as_before(base, self.lora, str(settings.adapter), hub_options(settings))
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient

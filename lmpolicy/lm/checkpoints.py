@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch as th
@@ -12,15 +13,32 @@ FINGERPRINT = "base_fingerprint"
 """Name of the base model's fingerprint in a checkpoint."""
 
 
-def saved_state(backbone: Backbone, state: dict[str, Any]) -> dict[str, Any]:
+LORA = "lora_settings"
+"""Name, in a checkpoint, of the settings of the adapter that the training started from: JSON as bytes."""
+
+
+def saved_state(backbone: Backbone, state: dict[str, Any], with_lora: bool) -> dict[str, Any]:
     """Return what a checkpoint holds of a policy's state.
 
     :param backbone: model of the policy.
     :param state: all weights and buffers of the policy, by name.
+    :param with_lora: whether it holds the settings of the LoRA as well. ``policy_kwargs`` has them otherwise.
     """
     frozen = backbone.frozen
     kept = {name: value for name, value in state.items() if name.removeprefix("backbone.") not in frozen}
-    return {**kept, FINGERPRINT: backbone.base_fingerprint}
+    kept[FINGERPRINT] = backbone.base_fingerprint
+    if with_lora:
+        kept[LORA] = th.tensor(list(json.dumps(backbone.lora).encode()), dtype=th.uint8)
+    return kept
+
+
+def take_lora(state: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the settings of the LoRA out of a state; ``None`` if it holds none.
+
+    :param state: what :func:`saved_state` returned; it is changed in place.
+    """
+    saved = state.pop(LORA, None)
+    return None if saved is None else json.loads(bytes(saved.tolist()))
 
 
 def check_base(backbone: Backbone, state: dict[str, Any]) -> None:
