@@ -21,6 +21,7 @@ from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
+from lmpolicy.lm.exporting import export_model
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
@@ -267,8 +268,22 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         lm = self.backbone.lm
         if not isinstance(lm, PeftModel):
             mode = self.settings.lora
-            raise ValueError(f"no adapter with lora={mode!r}; policy.backbone.lm.save_pretrained saves the model")
+            raise ValueError(f"no adapter with lora={mode!r}; policy.export(folder) saves the model")
         lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+
+    def export(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write the trained model as a plain folder of Transformers.
+
+        ``AutoModelForCausalLM.from_pretrained(folder)`` reads it and gives the same scores. The adapter is merged, in
+        the precision of the base model; tokenizer, chat template and a model card are in the folder. The value head is
+        not saved. The policy stays as it is, so that the training can go on.
+
+        :param folder: folder to write. It appears when all of it is written.
+        :param overwrite: whether a model that is in the folder already is replaced.
+        :raises FileExistsError: if the folder is not empty; the message says how to replace it.
+        :raises ValueError: if the weights cannot be merged; the message says how to merge them by hand.
+        """
+        export_model(self.backbone, self.settings, self.guard, Path(folder), overwrite)
 
     def _ignore_frozen_keys(self, _: Any, keys: Any) -> None:
         """Do not report frozen base weights as missing; checkpoints never hold them."""
