@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Backbone(nn.Module):
         self._auto = settings.dtype == "auto" and self.lora is not None
         if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
             dtype = th.float32 if settings.dtype == "auto" else getattr(th, str(settings.dtype))
-            _cast(base, dtype)
+            _cast(base.parameters(), dtype)
             set_product_dtype(self._products, dtype)
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
@@ -83,9 +84,9 @@ class Backbone(nn.Module):
         device after making it.
         """
         if self._auto:
-            weight = next(one for one in self.lm.parameters() if not one.requires_grad and is_plain(one))
-            dtype = auto_dtype(weight.device, weight.dtype, self.hidden_size)
-            _cast(self.lm, dtype)
+            frozen = [one for one in self.lm.parameters() if not one.requires_grad and is_plain(one)]
+            dtype = auto_dtype(frozen[0].device, frozen[0].dtype, self.hidden_size)
+            _cast(frozen, dtype)
             set_product_dtype(self._products, dtype)
 
     def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
@@ -143,16 +144,13 @@ def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
     return stored  # other devices may have no bfloat16, and float16 may overflow
 
 
-def _cast(model: nn.Module, dtype: th.dtype) -> None:
-    """Cast the frozen parameters, or all parameters if none is frozen.
+def _cast(weights: Iterable[nn.Parameter], dtype: th.dtype) -> None:
+    """Cast weights in place. Quantised ones stay as they are, because they are no floats.
 
-    Buffers stay as they are, because rotary frequencies must be float32; quantised weights, because they are no floats.
+    Buffers are not to be cast, because rotary frequencies must be float32.
     """
-    parameters = list(model.parameters())
-    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
-    for parameter in frozen or parameters:
-        if is_plain(parameter):
-            parameter.data = parameter.data.to(dtype)
+    for weight in filter(is_plain, weights):
+        weight.data = weight.data.to(dtype)
 
 
 def _load(path: str, tokenizer_options: dict[str, Any], model_options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:

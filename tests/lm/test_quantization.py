@@ -80,6 +80,16 @@ def test_products_are_in_the_precision_of_the_device(llama: str, monkeypatch: py
     assert {layer.compute_dtype for layer in layers_of(exact, "4bit")} == {th.float32}
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("quantization", BITS)
+@pytest.mark.usefixtures("bitsandbytes")
+def test_what_is_not_quantised_is_cast(tiny_models: dict[str, Path], name: str, quantization: str) -> None:
+    for dtype in (th.bfloat16, th.float32):
+        policy = make_policy(tiny_models[name], quantization=quantization, dtype=dtype)
+        frozen = [weight for weight in policy.backbone.lm.parameters() if not weight.requires_grad]
+        assert {weight.dtype for weight in frozen if is_plain(weight)} == {dtype}
+
+
 # Exactness
 
 
@@ -180,7 +190,7 @@ def test_fingerprint_of_tensors_made_of_others() -> None:
     assert th.equal(fingerprint(module(0.5)), fingerprint(module(0.5)))
     assert not th.equal(fingerprint(module(0.5)), fingerprint(module(0.25)))
     assert is_quantized(module(0.5))
-    backbone._cast(module(0.5), th.bfloat16)  # would raise
+    backbone._cast(module(0.5).parameters(), th.bfloat16)  # would raise
 
 
 def test_quantised_buffers_are_seen() -> None:
