@@ -45,6 +45,12 @@ NOT_ARGUMENTS = frozenset(
 )
 """Fields of a LoraConfig that say where an adapter is from or how it runs, and not what it is."""
 
+FULL_FINE_TUNING = (
+    "a quantised model cannot be trained with lora=None (full fine-tuning), because its weights are integers: train an "
+    'adapter on it (lora={"r": 16, "lora_alpha": 32}), or leave out the quantisation'
+)
+"""Message about the weights of a quantised model that were to train."""
+
 
 def normalize_dtype(dtype: Any) -> Any:
     """Return the name of a dtype, for instance ``"bfloat16"``; other values are returned as they are.
@@ -135,13 +141,6 @@ def check_model_settings(
         raise ValueError(FULL_FINE_TUNING)
     if adapter is not None and not (isinstance(adapter, str) and adapter):
         raise ValueError(f"adapter must be a folder or hub id of a PEFT adapter, or None, got {adapter!r}")
-
-
-FULL_FINE_TUNING = (
-    "a quantised model cannot be trained with lora=None (full fine-tuning), because its weights are integers: train an "
-    'adapter on it (lora={"r": 16, "lora_alpha": 32}), or leave out the quantisation'
-)
-"""Message about the weights of a quantised model that were to train."""
 
 
 def _check_lora(lora: Any) -> None:
