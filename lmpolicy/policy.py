@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any, TypeVar
 
 import torch as th
 from gymnasium import spaces
 from peft import PeftModel
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -17,6 +20,8 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
+from lmpolicy.lm.exporting import export_model
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
@@ -62,6 +67,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         **settings: Any,
     ) -> None:
         self.settings = PolicySettings.of(settings)
+        self._saved_lora: Any = None  # settings of the adapter that a checkpoint was made with
         check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
@@ -74,8 +80,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
 
     def _build(self, lr_schedule: Schedule) -> None:
-        """Build the model, the actor and the optimizer, without SB3's own layers."""
-        self.backbone = Backbone(self.settings)
+        """Build the model, the actor and the optimizer, without SB3's own layers.
+
+        A checkpoint holds the settings of the adapter that the training started from. So a policy that SB3 makes while
+        it loads one is built when the checkpoint's weights arrive: the adapter's folder may be gone by then.
+        """
+        if self.settings.adapter is not None and self._saved_lora is None and _is_loading():
+            self._build_later = partial(self._build, lr_schedule)
+            return
+        self.backbone = Backbone(self.settings if self._saved_lora is None else self._resolved(self._saved_lora))
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
         self.critic_only = False  # if True, optimizer steps do not change the LM
@@ -86,7 +99,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         # SB3 writes one rate into every group before each update, so the factor is applied at each step.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
-        self.optimizer.register_state_dict_post_hook(_shorten_steps)
+        self.optimizer.register_state_dict_post_hook(shorten_steps)
         self.register_load_state_dict_post_hook(self._ignore_frozen_keys)
 
     def set_training_mode(self, mode: bool) -> None:
@@ -194,8 +207,12 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             "lr_schedule": self._dummy_schedule,  # as in SB3, whose load() makes a policy without its learner
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
-            **asdict(self.settings),
+            **asdict(self._resolved(self.backbone.lora)),
         }
+
+    def _resolved(self, lora: Any) -> PolicySettings:
+        """Return the settings, with those of the adapter to start from in place of its name."""
+        return replace(self.settings, adapter=None, lora=lora)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return what a checkpoint holds.
@@ -204,9 +221,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         weight.
         """
         state = super().state_dict(*args, **kwargs)
-        frozen = self.backbone.frozen
-        kept = {name: value for name, value in state.items() if name.removeprefix("backbone.") not in frozen}
-        return {**kept, "base_fingerprint": self.backbone.base_fingerprint}
+        return saved_state(self.backbone, state, with_lora=self.settings.adapter is not None)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
@@ -218,19 +233,28 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             one.
         """
         state = dict(state_dict)
-        mine, saved = self.backbone.base_fingerprint, state.pop("base_fingerprint", None)
-        # A fully fine-tuned checkpoint holds every weight, so its base model does not matter any more.
-        if self.backbone.frozen and (saved is None or not th.equal(saved.to(mine.device), mine)):
-            raise ValueError(
-                f"this checkpoint was trained on another base model than {self.backbone.name!r} as it is here now. Its "
-                "adapter means nothing on other weights: restore the model or pin its revision, or name the right one "
-                'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was trained on"}})'
-            )
+        lora = take_lora(state)
+        if not hasattr(self, "backbone"):
+            self._build_as_saved(state, lora)
+        elif lora is not None and lora != self.backbone.lora:
+            raise ValueError(f"these weights are of an adapter with the settings {lora}, not {self.backbone.lora}")
+        check_base(self.backbone, state)
         keys = super().load_state_dict(state, strict=strict, assign=assign)
         self.actor.watch_weights()
         if self.guard is not None:
             self.guard.forget_weights()
         return keys
+
+    def _build_as_saved(self, state: Mapping[str, Any], lora: Any) -> None:
+        """Build the policy with the adapter settings of a checkpoint, on the device of the checkpoint's weights."""
+        if lora is None:  # no ValueError, because SB3's load would look at the optimizer to handle it
+            raise RuntimeError(
+                f"this checkpoint was made without adapter={str(self.settings.adapter)!r}, which is for new policies: "
+                "leave it out of policy_kwargs in custom_objects"
+            )
+        self._saved_lora = lora
+        self._build_later()
+        self.to(next(iter(state.values())).device)
 
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder.
@@ -244,8 +268,22 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         lm = self.backbone.lm
         if not isinstance(lm, PeftModel):
             mode = self.settings.lora
-            raise ValueError(f"no adapter with lora={mode!r}; policy.backbone.lm.save_pretrained saves the model")
+            raise ValueError(f"no adapter with lora={mode!r}; policy.export(folder) saves the model")
         lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+
+    def export(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write the trained model as a plain folder of Transformers.
+
+        ``AutoModelForCausalLM.from_pretrained(folder)`` reads it and gives the same scores. The adapter is merged, in
+        the precision of the base model; tokenizer, chat template and a model card are in the folder. The value head is
+        not saved. The policy stays as it is, so that the training can go on.
+
+        :param folder: folder to write. It appears when all of it is written.
+        :param overwrite: whether a model that is in the folder already is replaced.
+        :raises FileExistsError: if the folder is not empty; the message says how to replace it.
+        :raises ValueError: if the weights cannot be merged; the message says how to merge them by hand.
+        """
+        export_model(self.backbone, self.settings, self.guard, Path(folder), overwrite)
 
     def _ignore_frozen_keys(self, _: Any, keys: Any) -> None:
         """Do not report frozen base weights as missing; checkpoints never hold them."""
@@ -253,13 +291,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
 
 
-def _shorten_steps(_: th.optim.Optimizer, state_dict: dict[str, Any]) -> None:
-    """Write Adam's step counts as numbers, which Adam reads as well.
-
-    A tensor would take half a kilobyte in a checkpoint.
-    """
-    states = state_dict["state"]
-    state_dict["state"] = {
-        index: {k: float(v) if k == "step" and isinstance(v, th.Tensor) else v for k, v in state.items()}
-        for index, state in states.items()
-    }
+def _is_loading() -> bool:
+    """Return whether SB3 is loading a checkpoint; it tells the policy in no other way."""
+    load: Any = BaseAlgorithm.load
+    return any(frame.f_code is load.__func__.__code__ for frame, _ in walk_stack(None))

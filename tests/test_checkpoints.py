@@ -346,5 +346,5 @@ def test_adapter_exports_as_a_peft_folder(model: PPO, base: Path, tmp_path: Path
 
 @pytest.mark.parametrize("lora", [None, "frozen"])
 def test_no_adapter_to_export(base: Path, tmp_path: Path, lora: Any) -> None:
-    with pytest.raises(ValueError, match=r"no adapter with lora=.*save_pretrained"):
+    with pytest.raises(ValueError, match=r"no adapter with lora=.*policy.export"):
         make_policy(base, lora=lora).save_adapter(tmp_path / "adapter")

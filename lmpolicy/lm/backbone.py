@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import peft
 import torch as th
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.bundled import model_path
-from lmpolicy.lm.layers import decoder_of
+from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
+from lmpolicy.lm.loading import check_loaded, hub_options, model_options, tokenizer_options
+from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
-from lmpolicy.lm.settings import FROZEN, PolicySettings
+from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
-
-STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
-STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
-"""Layers of state space models without an adapter. PEFT refuses to adapt them, because fused kernels read their weights
-directly and would skip the adapter."""
 
 WIDE = 512
 """Hidden size from which half precision is faster. In smaller models, the conversion takes longer than it saves."""
@@ -43,21 +37,27 @@ class Backbone(nn.Module):
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__()
-        model, lora = settings.model, settings.lora
+        model = settings.model
+        self.lora = lora_settings(settings)
         self.name = model if model is not None else "the bundled LM"
-        options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-        if settings.revision is not None:
-            options["revision"] = settings.revision
-        base, self.tokenizer = _load(model_path(model), options)
+        base, self.tokenizer = _load(model_path(model), tokenizer_options(settings), model_options(settings))
+        check_loaded(base, settings)
+        hold_training_mode(base)
         # Taken before any cast, because "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
-        self._auto = settings.dtype == "auto" and lora is not None
+        self._products = bitsandbytes_layers(base, bits=4) if settings.quantization is not None else []
+        self._auto = settings.dtype == "auto" and self.lora is not None
         if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
-            _cast(base, th.float32 if settings.dtype == "auto" else getattr(th, settings.dtype))
+            dtype = th.float32 if settings.dtype == "auto" else getattr(th, str(settings.dtype))
+            _cast(base.parameters(), dtype)
+            set_product_dtype(self._products, dtype)
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
-        self.lm = _adapt(base, lora)
+        if settings.adapter is None:
+            self.lm = adapt(base, self.lora)
+        else:
+            self.lm = adapt_as_before(base, self.lora, str(settings.adapter), hub_options(settings))
         self.renderer = PromptRenderer(self.tokenizer)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
@@ -84,8 +84,10 @@ class Backbone(nn.Module):
         device after making it.
         """
         if self._auto:
-            weight = next(parameter for parameter in self.lm.parameters() if not parameter.requires_grad)
-            _cast(self.lm, auto_dtype(weight.device, weight.dtype, self.hidden_size))
+            frozen = [one for one in self.lm.parameters() if not one.requires_grad and is_plain(one)]
+            dtype = auto_dtype(frozen[0].device, frozen[0].dtype, self.hidden_size)
+            _cast(frozen, dtype)
+            set_product_dtype(self._products, dtype)
 
     def values(self, states: th.Tensor, shared: int, index: th.Tensor, mask: th.Tensor, last: th.Tensor) -> th.Tensor:
         """Return the value of each prompt from the LM's final hidden states.
@@ -142,26 +144,24 @@ def auto_dtype(device: th.device, stored: th.dtype, width: int) -> th.dtype:
     return stored  # other devices may have no bfloat16, and float16 may overflow
 
 
-def _cast(model: nn.Module, dtype: th.dtype) -> None:
-    """Cast the frozen parameters, or all parameters if none is frozen.
+def _cast(weights: Iterable[nn.Parameter], dtype: th.dtype) -> None:
+    """Cast weights in place. Quantised ones stay as they are, because they are no floats.
 
-    Buffers stay as they are, because rotary frequencies must be float32.
+    Buffers are not to be cast, because rotary frequencies must be float32.
     """
-    parameters = list(model.parameters())
-    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
-    for parameter in frozen or parameters:
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
+    for weight in filter(is_plain, weights):
+        weight.data = weight.data.to(dtype)
 
 
-def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+def _load(path: str, tokenizer_options: dict[str, Any], model_options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # one bar per policy is noise
     try:
-        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
-            raise FileNotFoundError(f"the folder {path} has no config.json")
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+        folder = Path(path) / model_options.get("subfolder", "")
+        if Path(path).is_dir() and not (folder / "config.json").exists():
+            raise FileNotFoundError(f"the folder {folder} has no config.json")
+        tokenizer = AutoTokenizer.from_pretrained(path, **tokenizer_options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **model_options)
     except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
         raise OSError(
             f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
@@ -172,38 +172,6 @@ def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
         if bars:
             transformers_logging.enable_progress_bar()
     return model, tokenizer
-
-
-def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Module:
-    if lora is None:
-        return base.requires_grad_(True)
-    base.requires_grad_(False)
-    if lora == FROZEN:
-        return base
-    assert isinstance(lora, Mapping)
-    # A deep copy, because peft writes the target modules that it found into its config.
-    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
-    if "last_layers" in settings:
-        settings |= _last_layers(base, settings.pop("last_layers"), settings["target_modules"])
-    if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
-        settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
-    config = peft.LoraConfig(**settings)
-    with warnings.catch_warnings():
-        # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
-        return peft.get_peft_model(base, config)
-
-
-def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, Any]:
-    """Return the arguments of PEFT that adapt the last layers alone."""
-    decoder, name = decoder_of(base)
-    layers = getattr(decoder, name)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(layers):
-        raise ValueError(f"lora last_layers must be 1 to {len(layers)}, the layers of the model; got {count!r}")
-    if targets == "all-linear":  # which PEFT does not combine with a choice of layers
-        linear = (nn.Linear, Conv1D)
-        targets = sorted({path.rpartition(".")[2] for path, one in layers.named_modules() if isinstance(one, linear)})
-    return {"target_modules": targets, "layers_to_transform": list(range(len(layers) - count, len(layers)))}
 
 
 def remove_dropout(model: nn.Module) -> None:
@@ -233,8 +201,18 @@ def fingerprint(model: nn.Module) -> th.Tensor:
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().cpu().contiguous().flatten()
-        bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
-        sample = bits[:: max(1, len(bits) // 64)].tolist()
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())
+        _digest(digest, name, tensor.detach())
     return th.tensor(list(digest.digest()[:16]), dtype=th.uint8)
+
+
+def _digest(digest: hashlib._Hash, name: str, tensor: th.Tensor) -> None:
+    """Add a tensor to a digest; a tensor that is made of others, as torchao's are, by its parts."""
+    if is_traceable_wrapper_subclass(tensor):
+        parts, _ = tensor.__tensor_flatten__()
+        for part in parts:
+            _digest(digest, f"{name}.{part}", getattr(tensor, part))
+        return
+    flat = tensor.cpu().contiguous().flatten()
+    bits = flat.view({1: th.uint8, 2: th.int16, 4: th.int32, 8: th.int64}[flat.element_size()])
+    sample = bits[:: max(1, len(bits) // 64)].tolist()
+    digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {int(bits.sum(dtype=th.int64))} {sample}".encode())

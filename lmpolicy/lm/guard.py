@@ -11,6 +11,7 @@ import torch as th
 from lmpolicy.lm.actor import Actor, Decision
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.judging import LearningJudge
+from lmpolicy.lm.quantization import is_plain
 
 CHECKPOINT = "lmpolicy_last_good.zip"
 """Name of the file with the last good weights, in the folder of the run."""
@@ -185,7 +186,7 @@ class Guard:
             if name in self._good:
                 tensor.copy_(self._good[name])
         policy.actor.forget()
-        if not all(_is_finite(parameter) for parameter in policy.parameters()):
+        if not all(_is_finite(parameter) for parameter in policy.parameters() if is_plain(parameter)):
             return "The weights in memory are not finite, so none were saved: go back to a checkpoint of your own"
         what = "those that the last rollout acted on" if self._good else "those before the step"
         path = (self.folder or Path()).resolve() / CHECKPOINT
@@ -204,7 +205,7 @@ def overflow(policy: GuardedPolicy) -> str:
 
     :param policy: policy in training.
     """
-    if not all(_is_finite(parameter) for parameter in policy.parameters()):
+    if not all(_is_finite(parameter) for parameter in policy.parameters() if is_plain(parameter)):
         return (
             "a weight of the model itself is not finite, although every gradient was: it was loaded so, other code "
             "wrote it, or learning_rate is far too high"

@@ -13,6 +13,8 @@ from peft.tuners import lora
 from torch import nn
 from torch.nn import functional
 
+from lmpolicy.lm.quantization import is_plain
+
 MAX_MERGED_WEIGHTS = 1 << 26
 """Largest number of weights that are copied: 256 MiB in float32. Larger models spend their time in matrix products and
 not in calls."""
@@ -56,12 +58,13 @@ class MergedAdapters:
 
 
 def _mergeable(layer: nn.Module) -> bool:
-    """Return whether a layer is a matrix with an adapter and nothing else."""
+    """Return whether a layer is a matrix with an adapter and nothing else; a quantised matrix is not."""
     if type(layer) is not lora.Linear or type(layer.get_base_layer()) is not nn.Linear:
         return False
     plain = not layer.lora_variant and not any(layer.lora_bias.values())
     parts = (layer.get_base_layer(), *layer.lora_A.values(), *layer.lora_B.values())
-    return plain and {part.weight.dtype for part in parts} in ({th.float32}, {th.float64})
+    weights: list[Any] = [part.weight for part in parts]
+    return plain and all(map(is_plain, weights)) and {one.dtype for one in weights} in ({th.float32}, {th.float64})
 
 
 @th.no_grad()

@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+import peft
+import torch as th
 from gymnasium import spaces
 
+from lmpolicy.lm.model_settings import (
+    check_model_settings,
+    normalize_dtype,
+    normalize_lora,
+    normalize_model_kwargs,
+)
 from lmpolicy.text.spaces import TextSpace, TokenSpace, tokenizer_fingerprint
 
-DTYPES = ("float32", "bfloat16", "float16")
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
-FROZEN = "frozen"
 NORMALIZATIONS = ("sum", "token", "word")
 RATIO_LEVELS = ("mean", "sum")
 WARPING = frozenset(
@@ -46,18 +53,20 @@ WARPING = frozenset(
 class PolicySettings:
     """Hold the settings of :class:`~lmpolicy.LMActorCriticPolicy`, the entries of SB3's ``policy_kwargs``.
 
-    All values can be written as JSON, so that a checkpoint can name its base model.
+    All values can be written as JSON, so that a checkpoint can name its base model. Objects such as ``torch.float32``
+    or a :class:`peft.LoraConfig` are accepted, and become such values.
 
     :param model: hub id or local folder of a causal LM. ``None``: the bundled LM. ``"lmpolicy/worlds"``: the bundled LM
         for MiniGrid, BabyAI and TextWorld.
     :param revision: branch, tag or commit of a hub model.
-    :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"auto"``. ``"auto"`` is
-        half precision where the base model is frozen and wide enough, and the device is fast at it. Adapters, value
-        head and log-probabilities are always float32.
-    :param lora: arguments of :class:`peft.LoraConfig`; all linear layers get an adapter unless ``target_modules`` says
-        otherwise. ``{"r": 16, "last_layers": k}``: only the last k layers get one, and the states behind the others are
-        remembered, so that an update takes less time. ``None``: full fine-tuning. ``"frozen"``: only the value head
-        learns. Default: rank 16.
+    :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, such a ``torch.dtype``, or
+        ``"auto"``. ``"auto"`` is half precision where the base model is frozen and wide enough, and the device is fast
+        at it. Adapters, value head and log-probabilities are always float32. Weights of a quantised layer stay as they
+        are; with ``quantization="4bit"``, it is the precision of the layer's products.
+    :param lora: arguments of :class:`peft.LoraConfig`, or such an object; all linear layers get an adapter unless
+        ``target_modules`` says otherwise. ``{"r": 16, "last_layers": k}``: only the last k layers get one, and the
+        states behind the others are remembered, so that an update takes less time. ``None``: full fine-tuning.
+        ``"frozen"``: only the value head learns. Default: rank 16.
     :param score_normalization: score of a phrase, from the log-probabilities of its tokens. ``"sum"``: their sum, which
         is an exact probability and therefore the default. ``"token"`` or ``"word"``: their sum per token or per word,
         so that long phrases are not unlikely for being long.
@@ -78,14 +87,21 @@ class PolicySettings:
         last good weights saved. One warning each tells of a collapsed entropy, of batches without differences and of
         ignored input. See :class:`lmpolicy.lm.guard.Guard`.
     :param trust_remote_code: whether a hub model may bring and run its own code.
+    :param model_kwargs: further arguments of ``from_pretrained`` in Transformers, for instance ``attn_implementation``,
+        ``subfolder`` or ``quantization_config``. ``device_map`` must name one device; the learner moves the policy to
+        its own device afterwards.
+    :param quantization: ``"4bit"``: the linear layers of the base model are kept in NF4 with double quantisation.
+        ``"8bit"``: LLM.int8. Both need the package bitsandbytes. Embeddings and output layer keep their precision.
+    :param adapter: folder or hub id of a LoRA adapter of PEFT that the training starts from. Its own settings are used,
+        so ``lora`` must be left out. Its dropout is set to 0.
     :raises ValueError: for a value out of range; the message names the setting, its allowed values and the value it
         got.
     """
 
     model: str | None = None
     revision: str | None = None
-    dtype: str = "auto"
-    lora: Mapping[str, Any] | str | None = field(default_factory=lambda: dict(DEFAULT_LORA))
+    dtype: str | th.dtype = "auto"
+    lora: Mapping[str, Any] | peft.LoraConfig | str | None = field(default_factory=lambda: DEFAULT_LORA)
     score_normalization: str = "sum"
     temperature: float = 1.0
     value_head: Sequence[int] = (64,)
@@ -96,11 +112,31 @@ class PolicySettings:
     stop: Sequence[str] | None = None
     guard_rails: bool = True
     trust_remote_code: bool = False
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    quantization: str | None = None
+    adapter: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.lora, Mapping):
-            object.__setattr__(self, "lora", dict(self.lora))
-        _check_model_settings(self)
+        if self.adapter is not None:
+            if self.lora is not DEFAULT_LORA and self.lora != {}:
+                raise ValueError(
+                    f"an adapter brings its own settings, so lora must be left out, got lora={self.lora!r} with "
+                    f"adapter={str(self.adapter)!r}. For another LoRA, merge the adapter into the model with PEFT, and "
+                    "give that as model="
+                )
+            object.__setattr__(self, "lora", {})
+        self._normalize()
+        check_model_settings(
+            dtype=self.dtype,
+            lora=self.lora,
+            model_kwargs=self.model_kwargs,
+            quantization=self.quantization,
+            revision=self.revision,
+            adapter=self.adapter,
+        )
+        sizes = self.value_head
+        if not isinstance(sizes, list | tuple) or not all(map(_is_count, sizes)):
+            raise ValueError(f"value_head must be a list of positive layer sizes, got {sizes!r}")
         if self.score_normalization not in NORMALIZATIONS:
             raise ValueError(f"score_normalization must be one of {NORMALIZATIONS}, got {self.score_normalization!r}")
         if not _is_positive(self.temperature):
@@ -117,6 +153,17 @@ class PolicySettings:
             raise ValueError(f"stop must be a list of texts that end an answer, or None, got {self.stop!r}")
         if not isinstance(self.guard_rails, bool):
             raise ValueError(f"guard_rails must be True or False, got {self.guard_rails!r}")
+
+    def _normalize(self) -> None:
+        """Replace objects by values that JSON can write."""
+        values = {
+            "dtype": normalize_dtype(self.dtype),
+            "lora": normalize_lora(self.lora),
+            "model_kwargs": normalize_model_kwargs(self.model_kwargs),
+            "adapter": str(self.adapter) if isinstance(self.adapter, Path) else self.adapter,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, policy_kwargs: Mapping[str, Any]) -> PolicySettings:
@@ -177,26 +224,6 @@ def check_tokenizer(action_space: TokenSpace, tokenizer: Any, model: str | None)
             "that the same token ids are other words there: pass the policy's to the wrapper, "
             f'TextObservationWrapper(env, action_mode="generate", tokenizer={argument})'
         )
-
-
-def _check_model_settings(settings: PolicySettings) -> None:
-    """Refuse settings from which no model can be made."""
-    lora = settings.lora
-    if settings.dtype != "auto" and settings.dtype not in DTYPES:
-        raise ValueError(f'dtype must be "auto" or one of {sorted(DTYPES)}, got {settings.dtype!r}')
-    if lora is not None and lora != FROZEN and not isinstance(lora, dict):
-        raise ValueError(
-            f'lora must be a dict of peft.LoraConfig arguments, None (full fine-tuning) or "{FROZEN}" (only the value '
-            f"head learns), got {lora!r}"
-        )
-    if isinstance(lora, dict) and lora.get("lora_dropout"):
-        raise ValueError(
-            f"lora_dropout must be 0, got {lora['lora_dropout']!r}: the rollout acts without dropout, so an update "
-            "with it would compare two different policies"
-        )
-    sizes = settings.value_head
-    if not isinstance(sizes, list | tuple) or not all(map(_is_count, sizes)):
-        raise ValueError(f"value_head must be a list of positive layer sizes, got {sizes!r}")
 
 
 def _are_texts(stop: Any) -> bool:
