@@ -22,8 +22,9 @@ MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 45
 LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.bundled": (),
+    "lmpolicy.cache": (),
     "lmpolicy.text": ("lmpolicy.bundled",),
-    "lmpolicy.envs": ("lmpolicy.text",),
+    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
     "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.bundled"),
     "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),
