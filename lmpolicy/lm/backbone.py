@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import peft
 import torch as th
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from lmpolicy.bundled import model_path
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import FROZEN, PolicySettings
 from lmpolicy.lm.value_head import ValueHead
+from lmpolicy.models import ModelError, find, resolve
+from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
+
+log = logging.getLogger(__name__)
 
 STATE_SPACE_MODELS = ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h")
 STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
@@ -34,7 +39,8 @@ class Backbone(nn.Module):
 
     :param settings: settings of the policy. They say which model is loaded, in which precision, which of its weights
         train, and how large the value head is.
-    :raises OSError: if the model cannot be found or read; the message says how to name another place.
+    :raises OSError: if the model cannot be found or read, is of another kind, or is too large for the memory; the
+        message says what to do.
     """
 
     base_fingerprint: th.Tensor
@@ -44,9 +50,11 @@ class Backbone(nn.Module):
         model, lora = settings.model, settings.lora
         self.name = model if model is not None else "the bundled LM"
         options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-        if settings.revision is not None:
-            options["revision"] = settings.revision
-        base, self.tokenizer = _load(model_path(model), options)
+        known = find(model)
+        revision = settings.revision or (known.revision if known is not None else None)
+        if revision is not None:
+            options["revision"] = revision
+        base, self.tokenizer = _load(settings, options)
         # Taken before any cast, because "auto" may choose another dtype on another machine.
         self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
         self._auto = settings.dtype == "auto" and lora is not None
@@ -152,24 +160,51 @@ def _cast(model: nn.Module, dtype: th.dtype) -> None:
             parameter.data = parameter.data.to(dtype)
 
 
-def _load(path: str, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+def _load(settings: PolicySettings, options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+    """Load model and tokenizer, after a look at whether they can be loaded."""
+    name = settings.model if settings.model is not None else "the bundled LM"
     bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # one bar per policy is noise
     try:
+        path = resolve(settings.model, settings.revision)  # may convert the model, and shows how far it has come
+        transformers_logging.disable_progress_bar()  # one bar per policy is noise
         if Path(path).is_dir() and not (Path(path) / "config.json").exists():
             raise FileNotFoundError(f"the folder {path} has no config.json")
+        config = AutoConfig.from_pretrained(path, **options)
+        check_causal(name, config)
+        check_memory(name, weight_bytes(path, config, _dtype_to_come(settings, config)))
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+    except ModelError:
+        raise
     except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
         raise OSError(
-            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
-            "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
-            '{"policy_kwargs": {..., "model": "new place"}}).'
+            f"the base model {name!r} could not be loaded: {error}\nGive model= a name of lmpolicy.models, a hub id, a "
+            "GGUF file, or a local folder with config, tokenizer and weights. A checkpoint whose base has moved loads "
+            'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "new place"}}).'
         ) from error
     finally:
         if bars:
             transformers_logging.enable_progress_bar()
+    if tokenizer.chat_template is None:
+        _tell_of_plain_prompts(name)
     return model, tokenizer
+
+
+def _dtype_to_come(settings: PolicySettings, config: Any) -> th.dtype | None:
+    """Return the precision that the weights are cast to in main memory. None: they stay as they are stored."""
+    if settings.dtype != "auto":
+        return getattr(th, settings.dtype)
+    if settings.lora is None:
+        return th.float32
+    if th.accelerator.is_available():
+        return None
+    return auto_dtype(th.device("cpu"), config.dtype or th.float32, config.get_text_config().hidden_size)
+
+
+@cache
+def _tell_of_plain_prompts(name: str) -> None:
+    """Say in the log, once for each model, that prompts are not written as a chat."""
+    log.info("%s has no chat template: prompts are plain text that ends with a cue for the answer", name)
 
 
 def _adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Module:
