@@ -83,13 +83,13 @@ def named_models() -> tuple[NamedModel, ...]:
     return _MODELS
 
 
-def similar_names(name: str) -> list[str]:
-    """Return known names that are spelt like a given one.
+def similar_name(name: str) -> str | None:
+    """Return the known name that is spelt most like a given one, if any is.
 
     :param name: name that was not found.
     """
     last = name.lower().rpartition("/")[2]
-    return difflib.get_close_matches(last, [one.name for one in _MODELS], n=3, cutoff=0.75)
+    return next(iter(difflib.get_close_matches(last, [one.name for one in _MODELS], n=1, cutoff=0.8)), None)
 
 
 def _bundled(name: str, folder: Path, note: str) -> NamedModel:

