@@ -169,9 +169,7 @@ def _load(settings: PolicySettings, options: dict[str, Any]) -> tuple[PreTrained
         transformers_logging.disable_progress_bar()  # one bar per policy is noise
         if Path(path).is_dir() and not (Path(path) / "config.json").exists():
             raise FileNotFoundError(f"the folder {path} has no config.json")
-        config = AutoConfig.from_pretrained(path, **options)
-        check_causal(name, config)
-        check_memory(name, weight_bytes(path, config, _dtype_to_come(settings, config)))
+        _check_loadable(name, path, settings, options)
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
     except ModelError:
@@ -188,6 +186,13 @@ def _load(settings: PolicySettings, options: dict[str, Any]) -> tuple[PreTrained
     if tokenizer.chat_template is None:
         _tell_of_plain_prompts(name)
     return model, tokenizer
+
+
+def _check_loadable(name: str, path: str, settings: PolicySettings, options: dict[str, Any]) -> None:
+    """Refuse a model of another kind, or one that is too large, by its config and the size of its files."""
+    config = AutoConfig.from_pretrained(path, **options)
+    check_causal(name, config)
+    check_memory(name, weight_bytes(path, config, _dtype_to_come(settings, config)))
 
 
 def _dtype_to_come(settings: PolicySettings, config: Any) -> th.dtype | None:

@@ -37,8 +37,8 @@ def converted(file: Path, digest: str | None = None, remedy: str = "Get the file
     """Return the folder of a GGUF file's converted copy, and make it the first time.
 
     Weights that are quantised in the file are unpacked and rounded to bfloat16, which takes half the room of float32.
-    Of 4-bit weights, that changes probabilities by 0.005 at most, far less than 4 bits did. Weights that are float32 or
-    float16 in the file are kept in float32. Several processes may ask at once: one converts, and the others wait.
+    Of 4-bit weights, that changes probabilities of actions by less than 0.01. Weights that are float32 or float16 in
+    the file are kept in float32. Several processes may ask at once: one converts, and the others wait.
 
     :param file: GGUF file.
     :param digest: SHA-256 that the file must have. ``None``: any.

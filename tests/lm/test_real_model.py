@@ -6,6 +6,7 @@ What holds for tiny random models in the other tests is held here for 30 layers 
 from __future__ import annotations
 
 import time
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch as th
 from helpers.lm_tools import naive_batch, scored_batch
 from stable_baselines3.common.utils import obs_as_tensor
+from transformers import AutoModelForCausalLM, GgufConfig
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, models
 from lmpolicy.envs import FrozenLake
@@ -69,11 +71,10 @@ def test_it_knows_english(policy: LMActorCriticPolicy) -> None:
     assert log_probs.exp()[0, 1] > 0.5
 
 
-@pytest.mark.parametrize("normalization", ["sum", "token"])
-def test_scores_and_values_equal_the_naive_ones(real_model: str, normalization: str) -> None:
+def test_scores_and_values_equal_the_naive_ones(real_model: str) -> None:
     """In float32, rounding of 30 layers leaves differences of about 1e-5; a wrong mask or position leaves 0.1."""
     env = lake()
-    policy = policy_for(real_model, env, score_normalization=normalization)
+    policy = policy_for(real_model, env)
     with th.no_grad():
         for name, weight in policy.named_parameters():
             if "lora_B" in name or "value_head" in name:
@@ -82,7 +83,7 @@ def test_scores_and_values_equal_the_naive_ones(real_model: str, normalization: 
     prompts.append(Prompt((("user", "A door, and a key."),), ("open the door", "pick up the key", "wait", "go")))
     with th.no_grad():
         log_probs, values = scored_batch(policy, prompts, ROW_BYTES)
-        expected, expected_values = naive_batch(policy, prompts, normalization)
+        expected, expected_values = naive_batch(policy, prompts)
     assert isinstance(policy.actor.scorer.forward, PackedForward)
     th.testing.assert_close(log_probs, expected, rtol=0, atol=5e-5)
     th.testing.assert_close(values, expected_values, rtol=0, atol=5e-6)
@@ -99,6 +100,29 @@ def test_start_policy_leaves_room_to_explore(policy: LMActorCriticPolicy) -> Non
     for move, expected in START.items():
         (share,) = (share for phrase, share in named.items() if move in phrase)
         assert share == pytest.approx(expected, abs=0.04), named
+
+
+def test_rounding_of_the_converted_weights_hardly_matters(policy: LMActorCriticPolicy, real_model: str) -> None:
+    """The copy is in bfloat16, and takes half the room of the float32 to which 4-bit weights are unpacked."""
+    entry = models.find("smollm2-135m-instruct")
+    assert entry is not None
+    assert entry.package is not None
+    file = Path(str(distribution(entry.package.distribution).locate_file(entry.package.path)))
+    exact: Any = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=th.float32, quantization_config=GgufConfig(dequantize=True)
+    )
+    weights = {name.replace("_proj.weight", "_proj.base_layer.weight"): one for name, one in exact.named_parameters()}
+    rows, unrounded = tiles(lake()), policy_for(real_model, lake())
+    base: Any = unrounded.backbone.lm.get_base_model()  # type: ignore[operator]
+    replaced = [(weight, weights[name]) for name, weight in base.named_parameters() if "lora_" not in name]
+    assert len(replaced) == len(weights)
+    with th.no_grad():
+        for weight, value in replaced:
+            assert th.equal(weight, value.bfloat16().float())
+            weight.copy_(value)
+        found: list[Any] = [one.get_distribution(rows) for one in (policy, unrounded)]
+    first, second = (one.distribution.probs for one in found)
+    assert 0 < (first - second).abs().max() < 0.01
 
 
 def test_one_update_makes_a_demonstrated_action_likelier(real_model: str) -> None:

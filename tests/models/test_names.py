@@ -83,3 +83,13 @@ def test_the_module_comes_with_the_package() -> None:
     import lmpolicy
 
     assert lmpolicy.models is models
+
+
+def test_the_guide_lists_all_models() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "models.md").read_text()
+    rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`|bundled) \| (\d+) \| (yes|no) \| (.*) \|$", guide, re.MULTILINE)
+    expected = [
+        (one.name, one.hub_id or "", str(one.context), "yes" if one.tested else "no", one.note)
+        for one in models.named_models()
+    ]
+    assert rows == expected
