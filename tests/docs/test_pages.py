@@ -96,7 +96,7 @@ def test_make_command_runs(command: str, tmp_path: Path) -> None:
     target = command.removeprefix("make ")
     done = subprocess.run(
         # With this interpreter, taking the installed environment as it is.
-        ["make", "-o", ".venv/.installed", target, f"RUN={sys.executable}", *short[target]],
+        ["make", "-o", ".venv/.installed", "-o", ".venv/.real", target, f"RUN={sys.executable}", *short[target]],
         cwd=ROOT,
         capture_output=True,
         text=True,
