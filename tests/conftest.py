@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,24 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def llama(tiny_models: dict[str, Path]) -> str:
     """The tiny Llama with a chat template."""
     return str(tiny_models["llama"])
+
+
+@pytest.fixture(scope="session")
+def real_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of SmolLM2-135M-Instruct, converted once for all tests."""
+    from lmpolicy import models
+
+    entry = models.find("smollm2-135m-instruct")
+    assert entry is not None
+    assert entry.package is not None
+    try:
+        importlib.metadata.distribution(entry.package.distribution)
+        importlib.metadata.distribution("gguf")
+    except importlib.metadata.PackageNotFoundError as error:
+        pytest.skip(f"{error}; for the tests of a real model: {entry.package.remedy}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMPOLICY_CACHE", str(tmp_path_factory.mktemp("real")))
+        return models.resolve(entry.name)
 
 
 @pytest.fixture

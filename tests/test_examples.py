@@ -17,9 +17,11 @@ import gymnasium as gym
 import pytest
 from stable_baselines3 import PPO
 
+import lmpolicy
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "text_world")
-WRITING = ("blackjack", "cartpole")
+NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "real_model", "text_world")
+WRITING = ("blackjack", "cartpole", "real_model")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
 
@@ -51,6 +53,8 @@ def load(name: str) -> ModuleType:
     spec.loader.exec_module(module)
     if name == "text_world":
         module.GAMES, module.TEST_GAMES = 3, 2
+    if name == "real_model":
+        module.MODEL = "lmpolicy/control"  # which takes seconds
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
     if hasattr(module, "SETTINGS"):
         module.SETTINGS = replace(module.SETTINGS, **short)
@@ -163,14 +167,40 @@ def test_cartpole_says_how_the_episode_ended(
     assert capsys.readouterr().out.endswith(f"      {end}\n")
 
 
+def test_real_model_tells_an_episode_and_both_ways_to_act(finished: Callable[[str], Finished]) -> None:
+    printed = finished("real_model").printed
+    told = re.findall(r"^      move left (\S+) \| move down (\S+) \| .* -> move (\w+)$", printed, re.MULTILINE)
+    assert 1 <= len(told) <= 20
+    assert re.search(r"^      (The episode ends with a return of [01]\.|\.\.\.)$", printed, re.MULTILINE)
+    for name in ("before training, sampled", "after training, sampled"):
+        assert re.search(rf"^  {name} +[\d.]+ \+- [\d.]+$", printed, re.MULTILINE)
+    assert re.search(r"^ +\d+\.\d min +64 env steps: (mean return|no end yet)", printed, re.MULTILINE)
+
+
+def test_real_model_on_another_env(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("real_model")
+    with pytest.raises(SystemExit, match="Nowhere"):
+        example.main(["--env", "Nowhere-v0", "--output", str(tmp_path)])
+    sizes = ["--steps", "1", "--episodes", "2", "--device", "cpu", "--output", str(tmp_path)]
+    small = replace(lmpolicy.hyperparameters("CliffWalking-v1"), n_steps=2, n_envs=2, batch_size=4, n_epochs=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example.lmpolicy, "hyperparameters", lambda _: small)
+        example.main(["--env", "CliffWalking-v1", *sizes])
+    assert "CliffWalking-v1, lmpolicy/control: mean return of 2 episodes" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("example", WRITING, indirect=True)
 def test_answers_in_free_text(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--generate", "4", "--steps", "64", "--episodes", "3", "--device", "cpu", "--output", str(tmp_path)]
     example.main(arguments)
     printed = capsys.readouterr().out
     assert list(scores(printed)) == ["random", "before training", "after training"]
-    said = r"^It says, for example: '" if example.ENV_ID == "Blackjack-v1" else r"^      '.+' -> push (left|right)$"
-    assert re.search(said, printed, re.MULTILINE)
+    said = {
+        "Blackjack-v1": r"^It says, for example: '",
+        "CartPole-v1": r"^      '.+' -> push (left|right)$",
+        "FrozenLake-v1": r"^      '.*' -> move (left|down|right|up)$",
+    }
+    assert re.search(said[example.ENV_ID], printed, re.MULTILINE)
     assert PPO.load(tmp_path / "model.zip", device="cpu").action_space.max_new_tokens == 4
     with pytest.raises(SystemExit) as stop:
         example.main(["--generate", "--model", str(tmp_path / "nonexistent"), "--output", str(tmp_path)])

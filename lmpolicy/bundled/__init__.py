@@ -14,15 +14,3 @@ WORLDS = "lmpolicy/worlds"
 
 A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``.
 """
-
-
-def model_path(name: str | Path | None) -> str:
-    """Return where Transformers finds a model.
-
-    That is the folder of a bundled LM, or the given name.
-
-    :param name: hub id or local folder. ``None`` or :data:`WORLDS`: a bundled LM.
-    """
-    if name is None:
-        return str(BUNDLED)
-    return str(BUNDLED / "worlds") if name == WORLDS else str(name)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch as th
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from lmpolicy.bundled import model_path
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.loading import check_loaded, hub_options, model_options, tokenizer_options
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
+from lmpolicy.models import ModelError, resolve
+from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
+
+log = logging.getLogger(__name__)
 
 WIDE = 512
 """Hidden size from which half precision is faster. In smaller models, the conversion takes longer than it saves."""
@@ -30,7 +36,8 @@ class Backbone(nn.Module):
 
     :param settings: settings of the policy. They say which model is loaded, in which precision, which of its weights
         train, and how large the value head is.
-    :raises OSError: if the model cannot be found or read; the message says how to name another place.
+    :raises OSError: if the model cannot be found or read, is of another kind, or is too large for the memory; the
+        message says what to do.
     """
 
     base_fingerprint: th.Tensor
@@ -40,7 +47,7 @@ class Backbone(nn.Module):
         model = settings.model
         self.lora = lora_settings(settings)
         self.name = model if model is not None else "the bundled LM"
-        base, self.tokenizer = _load(model_path(model), tokenizer_options(settings), model_options(settings))
+        base, self.tokenizer = _load(settings)
         check_loaded(base, settings)
         hold_training_mode(base)
         # Taken before any cast, because "auto" may choose another dtype on another machine.
@@ -153,25 +160,69 @@ def _cast(weights: Iterable[nn.Parameter], dtype: th.dtype) -> None:
         weight.data = weight.data.to(dtype)
 
 
-def _load(path: str, tokenizer_options: dict[str, Any], model_options: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+def _load(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
+    """Load model and tokenizer, after a look at whether they can be loaded."""
+    name = settings.model if settings.model is not None else "the bundled LM"
     bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # one bar per policy is noise
     try:
-        folder = Path(path) / model_options.get("subfolder", "")
+        known = find(settings.model)
+        if settings.revision is None and known is not None and known.revision is not None:
+            settings = replace(settings, revision=known.revision)
+        if (
+            known is None
+            and settings.model is not None
+            and {"cache_dir", "local_files_only"} & set(settings.model_kwargs)
+        ):
+            path = settings.model  # Transformers is told where to look
+        else:
+            path = resolve(settings.model, settings.revision)  # may convert the model, and shows how far it has come
+        transformers_logging.disable_progress_bar()  # one bar per policy is noise
+        of_model, of_tokenizer = model_options(settings), tokenizer_options(settings)
+        folder = Path(path) / of_model.get("subfolder", "")
         if Path(path).is_dir() and not (folder / "config.json").exists():
             raise FileNotFoundError(f"the folder {folder} has no config.json")
-        tokenizer = AutoTokenizer.from_pretrained(path, **tokenizer_options)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **model_options)
+        _check_loadable(name, path, settings)
+        tokenizer = AutoTokenizer.from_pretrained(path, **of_tokenizer)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **of_model)
+    except ModelError:
+        raise
     except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
         raise OSError(
-            f"the base model {path!r} could not be loaded: {error}\nGive model= a hub id or a local folder with "
-            "config, tokenizer and weights. A checkpoint whose base has moved loads with PPO.load(path, custom_objects="
-            '{"policy_kwargs": {..., "model": "new place"}}).'
+            f"the base model {name!r} could not be loaded: {error}\nGive model= a name of lmpolicy.models, a hub id, a "
+            "GGUF file, or a local folder with config, tokenizer and weights. A checkpoint whose base has moved loads "
+            'with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "new place"}}).'
         ) from error
     finally:
         if bars:
             transformers_logging.enable_progress_bar()
+    if tokenizer.chat_template is None:
+        _tell_of_plain_prompts(name)
     return model, tokenizer
+
+
+def _check_loadable(name: str, path: str, settings: PolicySettings) -> None:
+    """Refuse a model of another kind, or one that is too large, by its config and the size of its files."""
+    config = AutoConfig.from_pretrained(path, **tokenizer_options(settings))
+    check_causal(name, config)
+    if settings.quantization is None and not settings.model_kwargs:  # else it is not known how many bytes are loaded
+        check_memory(name, weight_bytes(path, config, _dtype_to_come(settings, config)))
+
+
+def _dtype_to_come(settings: PolicySettings, config: Any) -> th.dtype | None:
+    """Return the precision that the weights are cast to in main memory. None: they stay as they are stored."""
+    if settings.dtype != "auto":
+        return getattr(th, str(settings.dtype))
+    if settings.lora is None:
+        return th.float32
+    if th.accelerator.is_available():
+        return None
+    return auto_dtype(th.device("cpu"), config.dtype or th.float32, config.get_text_config().hidden_size)
+
+
+@cache
+def _tell_of_plain_prompts(name: str) -> None:
+    """Say in the log, once for each model, that prompts are not written as a chat."""
+    log.info("%s has no chat template: prompts are plain text that ends with a cue for the answer", name)
 
 
 def remove_dropout(model: nn.Module) -> None:

@@ -22,7 +22,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lmpolicy.bundled import BUNDLED, WORLDS, model_path
+from lmpolicy.bundled import BUNDLED
 from lmpolicy.pretraining import corpus as corpus_control
 from lmpolicy.pretraining import corpus_worlds
 
@@ -64,7 +64,7 @@ class Corpus:
 
 CORPORA = {
     "control": Corpus(corpus_control.documents, 1024, BUNDLED, 320),
-    "worlds": Corpus(corpus_worlds.documents, 2048, Path(model_path(WORLDS)), 512, corpus_worlds.WORDS),
+    "worlds": Corpus(corpus_worlds.documents, 2048, BUNDLED / "worlds", 512, corpus_worlds.WORDS),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from lmpolicy.bundled import WORLDS
+from lmpolicy.models import find
 from lmpolicy.text.describing import describe_space
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.parsing import ParsedAction, ParseError, match_action
@@ -134,7 +134,8 @@ class AnswerReader(ActionReader):
         if fixed is not None:
             rule.check(fixed)
         task.action_space = self.env_space
-        bundled = tokenizer is None or tokenizer == WORLDS
+        named = find(tokenizer) if tokenizer is None or isinstance(tokenizer, str) else None
+        bundled = named is not None and named.folder is not None
         self.instruction = self._instruction(phrases is not None, bundled)
         self.cue = task.cue or (THINKING_CUE if n_phrases else CUE)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lmpolicy.bundled import model_path
+from lmpolicy.models import ModelError, resolve
 
 
 def load_tokenizer(tokenizer: Any) -> Any:
     """Load a tokenizer by its name or folder.
 
-    :param tokenizer: hub id, local folder, or ``None`` for the tokenizer of the bundled LM. A Transformers tokenizer is
-        returned as it is.
+    :param tokenizer: name of :mod:`lmpolicy.models`, hub id, local folder, ``*.gguf`` file, or ``None`` for the
+        tokenizer of the bundled LM. A Transformers tokenizer is returned as it is.
     :raises OSError: if the tokenizer cannot be loaded; the message says which one to name.
     :raises TypeError: if the argument is something else.
     """
@@ -20,7 +20,9 @@ def load_tokenizer(tokenizer: Any) -> Any:
         from transformers import AutoTokenizer  # here, because it takes a second and action_mode="score" needs none
 
         try:
-            return AutoTokenizer.from_pretrained(model_path(tokenizer))
+            return AutoTokenizer.from_pretrained(resolve(tokenizer))
+        except ModelError:
+            raise
         except Exception as error:  # OSError, ValueError; a bare Exception for a broken file
             raise OSError(
                 f"the tokenizer {tokenizer!r} could not be loaded: {error}\nGive tokenizer= the hub id or local folder "

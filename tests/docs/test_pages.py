@@ -53,7 +53,7 @@ def test_nothing_is_left_out() -> None:
     kinds = {kind for page in NAMES.values() for kind, _ in blocks(page)}
     assert kinds <= RUNS | SHOWN | DIRECTIVES
     assert {"README.md", "docs/guide/words.md", "docs/guide/checkpoints.md"} <= set(PYTHON)
-    assert {"make demo", "make test", "pip install ."} <= set(COMMANDS)
+    assert {"make demo", "make real", "make test", "pip install ."} <= set(COMMANDS)
     assert len(WRITTEN) >= 8
     assert {command.split()[0] for command in COMMANDS} <= {"make", "pip", "python"}
 
@@ -90,12 +90,13 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_make_command_runs(command: str, tmp_path: Path) -> None:
     short = {
         "test": ["ARGS=-q tests/text/test_text_space.py"],  # the suite within the suite: one file of it
+        "real": [f"ARGS=--model lmpolicy/control --steps 64 --episodes 2 --output {tmp_path}"],
         "demo": [f"ARGS=--steps 256 --episodes 2 --output {tmp_path}"],
     }
     target = command.removeprefix("make ")
     done = subprocess.run(
         # With this interpreter, taking the installed environment as it is.
-        ["make", "-o", ".venv/.installed", target, f"RUN={sys.executable}", *short[target]],
+        ["make", "-o", ".venv/.installed", "-o", ".venv/.real", target, f"RUN={sys.executable}", *short[target]],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -19,8 +19,8 @@ import torch as th
 from stable_baselines3 import PPO
 from transformers import AutoTokenizer
 
-from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
-from lmpolicy.bundled import BUNDLED, WORLDS, model_path
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, models
+from lmpolicy.bundled import BUNDLED, WORLDS
 from lmpolicy.envs import MiniGrid, TextWorld
 from lmpolicy.pretraining import build, corpus_worlds
 from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
@@ -40,9 +40,8 @@ def texts() -> list[str]:
 
 def test_it_is_small_and_found_by_its_name() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size <= 4 * 2**20
-    assert Path(model_path(WORLDS)) == FOLDER == build.CORPORA["worlds"].folder
+    assert Path(models.resolve(WORLDS)) == FOLDER == build.CORPORA["worlds"].folder
     assert build.CORPORA["control"].folder == BUNDLED
-    assert model_path("somewhere/else") == "somewhere/else"
     assert load_tokenizer(WORLDS).get_vocab() == AutoTokenizer.from_pretrained(FOLDER).get_vocab()
     assert load_tokenizer(WORLDS).get_vocab() != load_tokenizer(None).get_vocab()
 

@@ -1,0 +1,189 @@
+"""Fine-tune a real language model on a laptop: SmolLM2-135M-Instruct learns to cross a frozen lake, by PPO.
+
+    make real                                      # sets up everything, and runs this file
+    python examples/real_model.py
+    python examples/real_model.py --env Blackjack-v1
+    python examples/real_model.py --generate       # the model writes its answers in free text; slower
+
+Plays at random, with the untrained model and with the trained model: with its most likely actions, and with actions
+sampled from its probabilities. Prints the returns and an episode in words. Writes the checkpoint to runs/real_model.
+Ctrl-C ends the training early.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+
+import lmpolicy
+from lmpolicy import LMActorCriticPolicy, models
+
+ENV_ID = "FrozenLake-v1"
+MODEL = "smollm2-135m-instruct"
+STEPS = 4096
+SETTINGS = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
+"""Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
+LORA = {"r": 16, "lora_alpha": 32}
+"""LoRA of a model that lmpolicy does not know by name."""
+
+
+class RandomPlay:
+    """A policy that picks phrases at random."""
+
+    def __init__(self, env, seed):
+        self.env, self.rng = env, np.random.default_rng(seed)
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        counts = [len(prompt.actions) for prompt in self.env.get_attr("prompt")]
+        return np.array([self.rng.integers(count) for count in counts]), state
+
+
+class Report(BaseCallback):
+    """Print a line after each rollout and after each update."""
+
+    def _on_training_start(self):
+        self.start = time.perf_counter()
+
+    def _on_rollout_start(self):
+        if self.num_timesteps:
+            self._tell("learnt from them")
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_end(self):
+        returns = [episode["r"] for episode in self.model.ep_info_buffer]
+        mean = (
+            f"mean return {np.mean(returns):.2f} in the last {len(returns)} episodes" if returns else "no episode yet"
+        )
+        self._tell(mean)
+
+    def _tell(self, what):
+        print(f"{(time.perf_counter() - self.start) / 60:6.1f} min {self.num_timesteps:8,} env steps: {what}")
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+
+    # The settings of the env, with those of the model in place of the bundled one's.
+    writing = {}
+    settings = SETTINGS if args.env == ENV_ID else lmpolicy.hyperparameters(args.env)
+    if args.generate:
+        settings = settings.for_free_text()
+        writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
+    arguments, known = settings.ppo, models.find(args.model)
+    arguments["policy_kwargs"] |= {"model": args.model, "lora": LORA if known is None else known.settings["lora"]}
+    try:
+        train_env = settings.make_env(args.seed, **writing)
+        eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False, **writing)
+        random_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
+        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+    except (ImportError, OSError, gym.error.Error) as error:  # no such language model; no such env, or no package
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy, env=eval_env, sampled=False):
+        returns, _ = evaluate_policy(policy, env, args.episodes, deterministic=not sampled, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    scores = {
+        "random": evaluate(RandomPlay(random_env, args.seed), random_env),
+        "before training": evaluate(model),
+        "before training, sampled": evaluate(model, sampled=True),
+    }
+    show_scores(args, scores)
+
+    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(args.steps, callback=[bar, Report(), *settings.callbacks()])
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    model.save(args.output / "model")
+    scores["after training"] = evaluate(model)
+    scores["after training, sampled"] = evaluate(model, sampled=True)
+    show_episode(model, settings.make_env(args.seed + 2000, n_envs=1, training=False, **writing))
+    show_scores(args, scores)
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {args.output / 'model.zip'}")
+
+
+def show_scores(args, scores):
+    """Print the returns so far."""
+    print(f"\n{args.env}, {args.model}: mean return of {args.episodes} episodes, by the most likely action or sampled")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<26}{mean:8.2f} +- {error:.2f}")
+
+
+def show_episode(model, env, longest=20):
+    """Print an episode as the model reads it, with the probability it gives to each action, or with its answers."""
+    rows, done, step = env.reset(), False, 0
+    (prompt,) = env.get_attr("prompt")
+    print("\nAn episode of the trained model.")
+    if len(prompt.messages) > 1:
+        print(prompt.messages[0][1])
+    while not done and step < longest:
+        (prompt,) = env.get_attr("prompt")
+        actions, _ = model.predict(rows, deterministic=True)
+        said = None if isinstance(env.action_space, lmpolicy.TokenSpace) else probabilities(model, prompt, rows)
+        rows, _, (done,), (info,) = env.step(actions)
+        step += 1
+        said = repr(info["answer"]) if said is None else said
+        print(f"{step:4}  {prompt.messages[-1][1]}\n      {said} -> {info.get('action_text')}")
+    print(f"      The episode ends with a return of {info['episode']['r']:g}." if done else "      ...")
+
+
+def probabilities(model, prompt, rows):
+    """How likely the model is to take each action, in words."""
+    with torch.no_grad():
+        tensor, _ = model.policy.obs_to_tensor(rows)
+        shares = model.policy.get_distribution(tensor).distribution.probs[0].tolist()
+    return " | ".join(f"{phrase} {share:.2f}" for phrase, share in zip(prompt.actions, shares, strict=False))
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--env", default=ENV_ID, help="id of a Gymnasium env; the lake is not slippery")
+    parser.add_argument(
+        "--model", default=MODEL, help="name of lmpolicy.models, hub id, folder or GGUF file of a causal language model"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--generate",
+        nargs="?",
+        type=int,
+        const=16,
+        metavar="N",
+        help="let the model write its answers, of up to N tokens (16 unless said), instead of choosing among phrases",
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=40, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/real_model"), help="folder for what is written")
+    args = parser.parse_args(argv)
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Find out before a model is loaded whether it is of the right kind and fits into memory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lmpolicy.models.errors import ModelError, in_words
+
+WEIGHTS = ("*.safetensors", "*.bin")
+"""Files of weights. Where there are files of both kinds, only the first kind is read."""
+MEMORY_INFO = Path("/proc/meminfo")
+
+
+def check_causal(name: str, config: Any) -> None:
+    """Refuse a model that does not predict the next token of a text.
+
+    :param name: name of the model in the message.
+    :param config: config of the model.
+    :raises ModelError: for a model of another kind, such as one that reads images.
+    """
+    from transformers import AutoModelForCausalLM
+
+    classes = getattr(config, "architectures", None) or []
+    own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    causal = type(config) in AutoModelForCausalLM._model_mapping or own_code
+    if causal and not config.is_encoder_decoder and not any("ForMaskedLM" in one for one in classes):
+        return
+    if getattr(config, "vision_config", None) is not None:
+        kind = "is a vision-language model"
+    elif config.is_encoder_decoder:
+        kind = "encodes a text and decodes another"
+    else:
+        kind = "does not predict the next token of a text"
+    raise ModelError(
+        f"{name} ({', '.join(classes) or type(config).__name__}) {kind}. A policy needs a causal language model of "
+        "text alone, such as those of lmpolicy.models.named_models(), or smollm2-135m-instruct to begin with."
+    )
+
+
+def check_memory(name: str, needed: float | None) -> None:
+    """Refuse a model whose weights do not fit into memory, before the system ends the process.
+
+    :param name: name of the model in the message.
+    :param needed: bytes of the weights; ``None`` if they are not known.
+    :raises ModelError: if less is available; the message says how much.
+    """
+    available = available_memory()
+    if needed is not None and available is not None and needed > available:
+        raise ModelError(
+            f"{name} needs {in_words(needed)} of memory for its weights alone, and {in_words(available)} are "
+            'available. Take a smaller model, or half precision (dtype="bfloat16"), or end other programs.'
+        )
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that programs can still get; ``None`` where the system does not tell."""
+    try:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    except ImportError:
+        pass
+    try:
+        lines = MEMORY_INFO.read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found) * 1024
+
+
+def weight_bytes(path: str, config: Any, dtype: Any = None) -> float | None:
+    """Estimate the size of a model's weights in memory.
+
+    It is that of the files; or that of the weights that the config asks for, where no file is here yet.
+
+    :param path: folder or hub id.
+    :param config: config of the model.
+    :param dtype: torch dtype that the weights are cast to. ``None``: as they are stored.
+    :return: bytes, or ``None`` if neither is known.
+    """
+    stored = config.dtype if config.dtype is not None else _float32()
+    size = _file_bytes(Path(path)) if Path(path).is_dir() else _count(config) * stored.itemsize
+    if size is None or dtype is None or getattr(config, "quantization_config", None) is not None:
+        return size
+    return size * max(1.0, dtype.itemsize / stored.itemsize)  # while they are cast, they are there as stored, too
+
+
+def _file_bytes(folder: Path) -> int | None:
+    for pattern in WEIGHTS:
+        sizes = [file.stat().st_size for file in folder.glob(pattern)]
+        if sizes:
+            return sum(sizes)
+    return None
+
+
+def _count(config: Any) -> int:
+    """Count the parameters of a model that is made without memory for them."""
+    import torch as th
+    from transformers import AutoModelForCausalLM
+
+    with th.random.fork_rng(devices=[]), th.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    return sum(math.prod(parameter.shape) for parameter in model.parameters())
+
+
+def _float32() -> Any:
+    import torch as th
+
+    return th.float32

