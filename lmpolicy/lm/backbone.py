@@ -22,7 +22,7 @@ from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
-from lmpolicy.models import ModelError, resolve
+from lmpolicy.models import ModelError, find, resolve
 from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
 
 log = logging.getLogger(__name__)
