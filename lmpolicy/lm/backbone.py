@@ -163,21 +163,17 @@ def _cast(weights: Iterable[nn.Parameter], dtype: th.dtype) -> None:
 def _load(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
     """Load model and tokenizer, after a look at whether they can be loaded."""
     name = settings.model if settings.model is not None else "the bundled LM"
-    bars = transformers_logging.is_progress_bar_enabled()
+    bars, known = transformers_logging.is_progress_bar_enabled(), find(settings.model)
+    if settings.revision is None and known is not None and known.revision is not None:
+        settings = replace(settings, revision=known.revision)
+    of_model, of_tokenizer = model_options(settings), tokenizer_options(settings)
+    told = not {"cache_dir", "local_files_only"}.isdisjoint(settings.model_kwargs)
     try:
-        known = find(settings.model)
-        if settings.revision is None and known is not None and known.revision is not None:
-            settings = replace(settings, revision=known.revision)
-        if (
-            known is None
-            and settings.model is not None
-            and {"cache_dir", "local_files_only"} & set(settings.model_kwargs)
-        ):
+        if told and known is None and settings.model is not None:
             path = settings.model  # Transformers is told where to look
         else:
             path = resolve(settings.model, settings.revision)  # may convert the model, and shows how far it has come
         transformers_logging.disable_progress_bar()  # one bar per policy is noise
-        of_model, of_tokenizer = model_options(settings), tokenizer_options(settings)
         folder = Path(path) / of_model.get("subfolder", "")
         if Path(path).is_dir() and not (folder / "config.json").exists():
             raise FileNotFoundError(f"the folder {folder} has no config.json")
