@@ -56,18 +56,22 @@ class TrunkForward:
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`~lmpolicy.lm.forward.Forward`."""
         if self.memory.n_bytes > MAX_BYTES:
-            self.memory.clear()
-            self.upper.forget()
+            self._clear()
         texts = [self.memory.number(prompt, trie) for prompt, trie in zip(prompts, tries, strict=True)]
         new = [row for row, text in enumerate(texts) if text.is_new]
         if new:
             try:
                 self._run_lower([prompts[row] for row in new], [tries[row] for row in new], [texts[row] for row in new])
             except BaseException:  # e.g. Ctrl-C: beginnings were numbered whose states were not computed
-                self.memory.clear()
+                self._clear()
                 raise
         numbered = [replace(trie, tokens=text.nodes) for trie, text in zip(tries, texts, strict=True)]
         return self.upper([text.prompt for text in texts], numbered, n_phrases)
+
+    def _clear(self) -> None:
+        """Drop all states, and what the upper layers made of them: the same numbers will stand for other texts."""
+        self.memory.clear()
+        self.upper.forget()
 
     @th.no_grad()
     def _run_lower(self, prompts: list[Tokens], tries: list[Trie], texts: list[_Numbered]) -> None:

@@ -103,10 +103,15 @@ def test_interrupted_lower_layers_leave_nothing_half_done(llama: str, monkeypatc
     expected = scores_of(make_policy(llama, **LAST), encode(SHARED))[0]
     forward = policy.actor.scorer.forward
     assert isinstance(forward, TrunkForward)
+    with th.no_grad():
+        scores_of(policy, encode([prompt(f"Another game, turn {n}", system="Quite other rules.") for n in range(3)]))
+    assert forward.upper._prefixes  # their numbers will stand for other texts
     with monkeypatch.context() as patch:
         patch.setattr(forward, "lower", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             scores_of(policy, encode(SHARED))
+    with th.no_grad():
+        th.testing.assert_close(scores_of(policy, encode(SHARED))[0], expected, rtol=1e-6, atol=2e-5)
     th.testing.assert_close(scores_of(policy, encode(SHARED))[0], expected, rtol=1e-6, atol=1e-6)
 
 
