@@ -6,6 +6,7 @@ The questions are the same for the actor that chooses phrases and for the one th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from stable_baselines3.common.distributions import Distribution
 from lmpolicy.lm.backbone import WeightVersion
 from lmpolicy.lm.queries import PromptQueries
 from lmpolicy.lm.scorer import Scorer
-from lmpolicy.text.spaces import row_keys
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Actor(ABC):
         """
 
     @abstractmethod
-    def probabilities(self, observations: th.Tensor) -> th.Tensor:
+    def probabilities(self, keys: Sequence[bytes]) -> th.Tensor:
         """Return the probability of every phrase.
 
-        :param observations: uint8 rows of prompts, ``(N, max_bytes)``.
+        :param keys: keys of the prompts, as :func:`lmpolicy.text.spaces.row_keys` returns them; N of them.
         :return: float32 ``(N, K)`` on the CPU. K = 0 if the policy writes.
         """
 
@@ -115,14 +115,14 @@ class Actor(ABC):
     def begin_rollout(self) -> None:
         """Start the statistics of a new rollout."""
 
-    def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
+    def rollout_statistics(self, keys: Sequence[bytes], actions: NDArray[Any]) -> dict[str, float]:
         """Describe the decisions of a rollout.
 
-        :param observations: uint8 rows of prompts, ``(N, max_bytes)``.
+        :param keys: keys of the prompts; N of them.
         :param actions: actions of the rollout, ``(N, W)``; W = 1 for indices of phrases.
         :return: numbers by their names in the log.
         """
-        tokens = [query.prompt_length for query in self.queries.prompts(row_keys(observations.cpu().numpy()))]
+        tokens = [query.prompt_length for query in self.queries.prompts(keys)]
         return {"lm/prompt_tokens_mean": float(np.mean(tokens)), "lm/prompt_tokens_max": max(tokens)}
 
     def watch_weights(self) -> None:

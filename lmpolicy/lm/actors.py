@@ -64,20 +64,20 @@ class PhraseActor(Actor):
         return _distribution(self.scores(row_keys(observations.cpu().numpy()))[0])
 
     @th.no_grad()
-    def probabilities(self, observations: th.Tensor) -> th.Tensor:
+    def probabilities(self, keys: Sequence[bytes]) -> th.Tensor:
         """Return the probability of every phrase, ``(N, K)`` on the CPU."""
-        parts = [self.scores(row_keys(part.numpy()))[0].float().cpu() for part in observations.split(ROWS)]
+        starts = range(0, len(keys), ROWS)
+        parts = [self.scores(keys[start : start + ROWS])[0].float().cpu() for start in starts]
         return th.cat(parts).softmax(dim=-1)
 
     def begin_rollout(self) -> None:
         """Do nothing: the rollout buffer holds what the statistics need."""
 
-    def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
+    def rollout_statistics(self, keys: Sequence[bytes], actions: NDArray[Any]) -> dict[str, float]:
         """Describe how phrases were chosen in a rollout."""
-        keys = row_keys(observations.cpu().numpy())
         n_legal = [len(query.divisors) for query in self.queries.prompts(keys)]
-        choices = choice_statistics(keys, self.probabilities(observations), actions[:, 0], np.array(n_legal))
-        return {**choices, **super().rollout_statistics(observations, actions)}
+        choices = choice_statistics(keys, self.probabilities(keys), actions[:, 0], np.array(n_legal))
+        return {**choices, **super().rollout_statistics(keys, actions)}
 
     def scores(self, keys: Sequence[bytes]) -> tuple[th.Tensor, th.Tensor]:
         """Return the scores of phrases and the values of prompts.
@@ -190,17 +190,17 @@ class TextActor(Actor):
             'wrapper with action_mode="score"'
         )
 
-    def probabilities(self, observations: th.Tensor) -> th.Tensor:
+    def probabilities(self, keys: Sequence[bytes]) -> th.Tensor:
         """Return an empty tensor, ``(N, 0)``: free text has no list of actions."""
-        return th.zeros(len(observations), 0)
+        return th.zeros(len(keys), 0)
 
     def begin_rollout(self) -> None:
         """Start the totals over a new rollout's answers."""
         self._totals = AnswerTotals()
 
-    def rollout_statistics(self, observations: th.Tensor, actions: NDArray[Any]) -> dict[str, float]:
+    def rollout_statistics(self, keys: Sequence[bytes], actions: NDArray[Any]) -> dict[str, float]:
         """Describe how answers were written in a rollout."""
-        return {**self._totals.statistics(), **super().rollout_statistics(observations, actions)}
+        return {**self._totals.statistics(), **super().rollout_statistics(keys, actions)}
 
     def forget(self) -> None:
         """Drop what was computed from the weights, the sampler's merged adapters included."""

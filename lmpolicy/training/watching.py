@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat
 
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.text.spaces import row_bytes
+from lmpolicy.text.spaces import row_keys
 from lmpolicy.training.callbacks import learner_of, policy_of
 from lmpolicy.training.turns import Turn, markdown, write_turns
 
@@ -138,8 +138,8 @@ class WatchLearning(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         actor, buffer, record = policy_of(self).actor, learner_of(self).rollout_buffer, self.logger.record
-        rows = th.from_numpy(buffer.observations).flatten(0, 1)  # (n_steps * n_envs, max_bytes)
-        statistics = actor.rollout_statistics(rows, buffer.actions.reshape(len(rows), -1))
+        keys = row_keys(buffer.observations.reshape(-1, buffer.observations.shape[-1]))  # n_steps * n_envs
+        statistics = actor.rollout_statistics(keys, buffer.actions.reshape(len(keys), -1))
         for name, value in statistics.items():
             record(name, value)
         if self._truncations:
@@ -155,24 +155,24 @@ class WatchLearning(BaseCallback):
         self._record_norms()
         now = time.perf_counter()
         tokens = statistics["lm/prompt_tokens_mean"] + statistics.get("lm/answer_tokens_mean", 0)  # per env step
-        record("time/env_steps_per_second", len(rows) / (now - self._time))
-        record("time/tokens_per_second", len(rows) * tokens / (now - self._time))
+        record("time/env_steps_per_second", len(keys) / (now - self._time))
+        record("time/tokens_per_second", len(keys) * tokens / (now - self._time))
         self._time = now
         if self.every and self._rollouts % self.every == 0:
-            self._show_turns(rows)
+            self._show_turns(keys)
         self._rollouts += 1
 
-    def _show_turns(self, rows: th.Tensor) -> None:
+    def _show_turns(self, keys: list[bytes]) -> None:
         """Write, log and print a table of random turns."""
         n_envs, buffer = self.training_env.num_envs, learner_of(self).rollout_buffer
         rewards, values = np.concatenate(self._rewards), buffer.values.reshape(-1)
-        chosen = np.sort(self._random.choice(len(rows), min(self.n_turns, len(rows)), replace=False)).tolist()
-        probabilities = policy_of(self).actor.probabilities(rows[chosen]).tolist()
+        chosen = np.sort(self._random.choice(len(keys), min(self.n_turns, len(keys)), replace=False)).tolist()
+        probabilities = policy_of(self).actor.probabilities([keys[n] for n in chosen]).tolist()
         turns = [
             Turn.of(
-                row_bytes(rows[n].numpy()),
+                keys[n],
                 shares,
-                int(buffer.actions.reshape(len(rows), -1)[n, 0]),
+                int(buffer.actions.reshape(len(keys), -1)[n, 0]),
                 env_step=self._first_step + (n // n_envs + 1) * n_envs,
                 env=n % n_envs,
                 reward=float(rewards[n]),
