@@ -102,18 +102,24 @@ def _bundled(name: str, folder: Path, note: str) -> NamedModel:
     return NamedModel(name=name, context=2048, folder=folder, settings=settings, tested=True, note=note)
 
 
-def _from_hub(hub_id: str, context: int, note: str, **known: Any) -> NamedModel:
+PRETRAINED: Mapping[str, Any] = {
+    "lora": {"r": 16, "lora_alpha": 32},
+    "score_normalization": "sum",
+    "critic_lr_factor": 3.0,
+    "dtype": "auto",
+}
+"""Settings of a pretrained LM. It reacts to its input without a large ``lora_alpha``, which the bundled LMs need."""
+
+
+def _from_hub(
+    hub_id: str, context: int, note: str, settings: Mapping[str, Any] | None = None, **known: Any
+) -> NamedModel:
     """Name a model of the hub by the last part of its id.
 
-    A pretrained LM reacts to its input without a large ``lora_alpha``, which the bundled LMs need.
+    :param settings: what is other than in :data:`PRETRAINED`.
     """
-    settings = {
-        "lora": {"r": 16, "lora_alpha": 32},
-        "score_normalization": "sum",
-        "critic_lr_factor": 3.0,
-        "dtype": "auto",
-    }
     name = hub_id.rpartition("/")[2].lower()
+    settings = {**PRETRAINED, **(settings or {})}
     return NamedModel(name=name, hub_id=hub_id, context=context, settings=settings, note=note, **known)
 
 

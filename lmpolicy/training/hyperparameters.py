@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from lmpolicy import models
 from lmpolicy.envs import require_package
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
 from lmpolicy.training.env_settings import EnvSettings
@@ -128,6 +129,17 @@ class Hyperparameters(EnvSettings):
         learning rate is smaller, because one answer is several decisions.
         """
         return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
+
+    def for_model(self, model: str) -> Hyperparameters:
+        """Return settings for another language model than the bundled one.
+
+        :param model: name of :mod:`lmpolicy.models`, hub id, folder or ``*.gguf`` file. A model that is known by name
+            brings the settings that suit it; any other has those of a pretrained LM.
+        """
+        known = models.find(model)
+        own = models.PRETRAINED if known is None else known.settings
+        names = {one.name for one in fields(self)}
+        return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
 
     def make_env(
         self,

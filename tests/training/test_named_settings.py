@@ -191,3 +191,17 @@ def test_public_names_are_there() -> None:
 def test_every_setting_is_of_a_known_env() -> None:
     for settings in NAMED_SETTINGS:
         assert settings.env_id in gym.registry
+
+
+def test_settings_for_another_model_are_those_that_suit_it():
+    lake = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    real = lake.for_model("smollm2-135m-instruct")
+    own = lmpolicy.models.find("smollm2-135m-instruct").settings
+    assert real.ppo["policy_kwargs"]["model"] == "smollm2-135m-instruct"
+    assert real.lora == own["lora"] != lake.lora
+    assert (real.env_kwargs, real.n_steps) == (lake.env_kwargs, lake.n_steps)
+
+
+def test_settings_for_a_model_that_is_not_known_are_those_of_a_pretrained_one():
+    lake = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    assert lake.for_model("some/folder").lora == lmpolicy.models.PRETRAINED["lora"]
