@@ -20,12 +20,14 @@ from transformers import AutoModelForCausalLM, GgufConfig
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, models
 from lmpolicy.envs import FrozenLake
-from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.trunk import TrunkForward
 
 ROW_BYTES = 2048
 HOLES_AND_GOAL = (5, 7, 11, 12, 15)
 START = {"left": 0.35, "down": 0.40, "right": 0.15, "up": 0.10}
 """Mean probability of each move over the tiles that one can stand on, as measured once."""
+MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 DEMONSTRATED = 2
 """To the right, which the untrained model finds unlikely."""
 
@@ -87,6 +89,29 @@ def test_scores_and_values_equal_the_naive_ones(real_model: str) -> None:
     assert isinstance(policy.actor.scorer.forward, PackedForward)
     th.testing.assert_close(log_probs, expected, rtol=0, atol=5e-5)
     th.testing.assert_close(values, expected_values, rtol=0, atol=5e-6)
+
+
+def test_remembered_trunk_equals_the_plain_way(real_model: str) -> None:
+    """Scores, values and gradients of the last layers, from what is remembered of those below, and run as a whole."""
+    rows, found = tiles(lake())[[0, 4, 9]], []
+    for last in ({"r": 4, "last_layers": 3}, {"r": 4, "layers_to_transform": [27, 28, 29]}):
+        modules = {} if "last_layers" in last else {"target_modules": MODULES}
+        policy = policy_for(real_model, lake(), lora={**last, **modules}, value_gradient=True).train()
+        with th.no_grad():
+            for name, weight in policy.named_parameters():
+                if "lora_B" in name:
+                    weight.fill_(0.01)
+        forward = policy.actor.scorer.forward
+        assert isinstance(forward, TrunkForward)
+        if "last_layers" not in last:
+            policy.actor.scorer._forward = PlainForward(policy.backbone.lm, keeps=True)
+        for _ in range(2):  # the second time from memory
+            values, log_probs, entropy = policy.evaluate_actions(rows, th.tensor([0, 1, 2]))
+            (log_probs.sum() + values.square().sum() + entropy.sum()).backward()  # type: ignore[union-attr]
+        gradients = th.cat([weight.grad.flatten() for weight in policy.backbone.lm.parameters() if weight.requires_grad])
+        found.append((values.detach(), log_probs.detach(), gradients))
+    for one, other in zip(*found, strict=True):
+        th.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
 
 
 def test_start_policy_leaves_room_to_explore(policy: LMActorCriticPolicy) -> None:
