@@ -22,15 +22,13 @@ from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
-from lmpolicy import LMActorCriticPolicy, models
+from lmpolicy import LMActorCriticPolicy
 
 ENV_ID = "FrozenLake-v1"
 MODEL = "smollm2-135m-instruct"
 STEPS = 4096
 SETTINGS = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
 """Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
-LORA = {"r": 16, "lora_alpha": 32}
-"""LoRA of a model that lmpolicy does not know by name."""
 
 
 class RandomPlay:
@@ -74,17 +72,15 @@ def main(argv=None):
 
     # The settings of the env, with those of the model in place of the bundled one's.
     writing = {}
-    settings = SETTINGS if args.env == ENV_ID else lmpolicy.hyperparameters(args.env)
+    settings = (SETTINGS if args.env == ENV_ID else lmpolicy.hyperparameters(args.env)).for_model(args.model)
     if args.generate:
         settings = settings.for_free_text()
         writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
-    arguments, known = settings.ppo, models.find(args.model)
-    arguments["policy_kwargs"] |= {"model": args.model, "lora": LORA if known is None else known.settings["lora"]}
     try:
         train_env = settings.make_env(args.seed, **writing)
         eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False, **writing)
         random_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
-        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **settings.ppo)
     except (ImportError, OSError, gym.error.Error) as error:  # no such language model; no such env, or no package
         raise SystemExit(str(error)) from None
 
