@@ -37,20 +37,21 @@ class FinishedRun:
         """Mean return of the last evaluation."""
         return list(self.returns(sampled).values())[-1]
 
-    def steps_to(self, threshold: float) -> float:
+    def steps_to(self, threshold: float, sampled: bool = False) -> float:
         """Env steps at the first evaluation whose mean return reaches the threshold; infinity if none does."""
-        return min((steps for steps, mean in self.returns().items() if mean >= threshold), default=math.inf)
+        return min((steps for steps, mean in self.returns(sampled).items() if mean >= threshold), default=math.inf)
 
-    def stays_from(self, threshold: float) -> float:
+    def stays_from(self, threshold: float, sampled: bool = False) -> float:
         """Env steps at the first evaluation from which on all evaluations reach the threshold.
 
         Reaching is not staying: with many evaluations, one of them may reach it by chance.
 
         :param threshold: of the mean return.
+        :param sampled: whether of the evaluations with sampled actions.
         :return: infinity if the last evaluation does not reach it.
         """
         first = math.inf
-        for steps, mean in reversed(self.returns().items()):
+        for steps, mean in reversed(self.returns(sampled).items()):
             if mean < threshold:
                 break
             first = steps

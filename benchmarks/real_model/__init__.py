@@ -1,0 +1,1 @@
+"""What a real language model learns; see ``python -m benchmarks.real_model --help``."""

