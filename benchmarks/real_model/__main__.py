@@ -3,7 +3,7 @@
     make real                                     # once: installs the model
     python -m benchmarks.real_model               # all methods on both tasks, three seeds: some hours on two cores
     python -m benchmarks.real_model --tasks lake --methods named all-layers --seeds 0
-    python -m benchmarks.real_model --tasks lake --methods last-15 --lora-alpha 64 --learning-rate 1e-3 --seeds 100 \\
+    python -m benchmarks.real_model --tasks lake --methods last-8 --set lora_alpha=64 n_steps=32 --seeds 100 \\
         --output benchmarks/results/real_model/trials
     python -m benchmarks.real_model --report-only
 
@@ -24,6 +24,7 @@ settings were chosen, have seeds from 100 on and a folder of their own, benchmar
 
 import argparse
 import csv
+import json
 import os
 import re
 import time
@@ -95,12 +96,12 @@ def settings_of(name, method, args):
         lora.pop("last_layers", None)
     if last := re.fullmatch(r"last-(\d+)", method):
         lora["last_layers"] = int(last[1])
-    if args.lora_alpha:
-        lora["lora_alpha"] = args.lora_alpha
-    settings = replace(settings, lora=lora, total_timesteps=args.steps or settings.total_timesteps)
-    if args.learning_rate:
-        begin, end = settings.learning_rate
-        settings = replace(settings, learning_rate=(args.learning_rate, args.learning_rate * end / begin))
+    chosen = {name: json.loads(value) for name, value in (one.split("=") for one in args.set)}
+    lora |= {name: chosen.pop(name) for name in set(chosen) & {"r", "lora_alpha"}}
+    for name in set(chosen) & {"learning_rate", "ent_coef"}:
+        begin, end = getattr(settings, name)
+        chosen[name] = chosen[name], chosen[name] * end / begin
+    settings = replace(settings, **{"lora": lora, "total_timesteps": args.steps or settings.total_timesteps, **chosen})
     return settings, FURTHER.get(method, {})
 
 
@@ -159,8 +160,13 @@ def parse(argv=None):
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", help="also last-K")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--lora-alpha", type=float, help="in place of that of the settings")
-    parser.add_argument("--learning-rate", type=float, help="at the beginning, in place of that of the settings")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="rank, lora_alpha or any number of lmpolicy.Hyperparameters, in place of that of the settings",
+    )
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the task")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS / "real_model", help="folder")
@@ -205,8 +211,7 @@ def perform(name, method, seed, args):
     """Train a run that is not complete yet."""
     settings, further = settings_of(name, method, args)
     alpha, rate = f"{settings.lora['lora_alpha']:g}", f"{settings.learning_rate[0]:g}"
-    chosen = f"_alpha{alpha}_rate{rate}" if args.lora_alpha or args.learning_rate else ""
-    path = args.output / f"{name}_{method}{chosen}_{seed}.csv"
+    path = args.output / f"{'_'.join([name, method, *args.set, str(seed)])}.csv"
     if is_complete(path):
         return
     labels = dict(zip(KEY, (name, method, alpha, rate, seed), strict=True))

@@ -118,10 +118,11 @@ def test_bad_method(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_methods(method: str, lora: dict[str, Any] | None, further: dict[str, Any]) -> None:
-    args = benchmark.parse(["--learning-rate", "2e-3"] + (["--lora-alpha", "64"] if lora else []))
+    args = benchmark.parse(["--set", "learning_rate=2e-3", "n_steps=32", *(["lora_alpha=64"] if lora else [])])
     settings, found = benchmark.settings_of("lake", method, args)
     named = benchmark.TASKS["lake"].settings.for_model(benchmark.MODEL)
     assert settings.lora == (lora or named.lora)
     assert settings.model == benchmark.MODEL
     assert settings.learning_rate[0] == 2e-3
+    assert settings.n_steps == 32
     assert found == further
