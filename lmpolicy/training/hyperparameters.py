@@ -137,7 +137,7 @@ class Hyperparameters(EnvSettings):
             brings the settings that suit it; any other has those of a pretrained LM.
         """
         known = models.find(model)
-        own = models.PRETRAINED if known is None else {**known.settings, **known.learning}
+        own = models.PRETRAINED if known is None else {**known.settings, **known.learning.get(str(self.env_id), {})}
         names = {one.name for one in fields(self)}
         return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
 

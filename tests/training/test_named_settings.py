@@ -196,10 +196,14 @@ def test_every_setting_is_of_a_known_env() -> None:
 def test_settings_for_another_model_are_those_that_suit_it():
     lake = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
     real = lake.for_model("smollm2-135m-instruct")
-    own = lmpolicy.models.find("smollm2-135m-instruct").settings
+    entry = lmpolicy.models.find("smollm2-135m-instruct")
+    assert entry is not None
     assert real.ppo["policy_kwargs"]["model"] == "smollm2-135m-instruct"
-    assert real.lora == own["lora"] != lake.lora
-    assert (real.env_kwargs, real.n_steps) == (lake.env_kwargs, lake.n_steps)
+    assert real.lora == entry.settings["lora"] != lake.lora
+    assert real.n_steps == entry.learning["FrozenLake-v1"]["n_steps"] != lake.n_steps
+    assert real.env_kwargs == lake.env_kwargs
+    blackjack = lmpolicy.hyperparameters("Blackjack-v1")
+    assert blackjack.for_model("smollm2-135m-instruct").n_steps == blackjack.n_steps
 
 
 def test_settings_for_a_model_that_is_not_known_are_those_of_a_pretrained_one():
