@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.env_checks import check_arguments, check_single_env
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.prompt_composer import PromptComposer
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
 from lmpolicy.text.task import GenericTask, TextTask, own_task
-
-MODES = ("score", "generate")
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -110,7 +109,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         fallback_action: Any = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "env")}
-        _check_arguments(env, action_mode, history, render_mode)
+        check_single_env(env, TextObservationWrapper)
+        check_arguments(action_mode, history, render_mode)
         RecordConstructorArgs.__init__(self, **arguments)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
@@ -267,29 +267,3 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
         return replace_surrogates(text)
-
-
-def _check_arguments(env: Any, action_mode: Any, history: Any, render_mode: Any) -> None:
-    """Check the arguments that the wrapper itself uses."""
-    _check_env(env)
-    if action_mode not in MODES:
-        raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
-    if isinstance(history, bool) or not isinstance(history, int) or history < 0:
-        raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
-    if render_mode not in (None, "ansi"):
-        raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
-
-
-def _check_env(env: Any) -> None:
-    if not isinstance(env, gym.Env):
-        hint = (
-            "; wrap each env inside it: make_vec_env(env_id, wrapper_class=TextObservationWrapper)"
-            if hasattr(env, "num_envs")
-            else ""
-        )
-        raise TypeError(f"TextObservationWrapper wraps a single gymnasium.Env, got {type(env).__name__}{hint}")
-    layer: gym.Env | None = env
-    while isinstance(layer, gym.Wrapper):
-        if isinstance(layer, TextObservationWrapper):
-            raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
-        layer = layer.env
