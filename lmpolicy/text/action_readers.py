@@ -39,7 +39,7 @@ class ReadAnswer:
     clipped: bool = False
     """Whether a number in the text was outside its bounds."""
     penalty: float = 0.0
-    """Added to the env's reward at a parse error."""
+    """Added to the env's reward in training; other than 0 only at a parse error."""
 
 
 class ActionReader(ABC):
