@@ -234,7 +234,7 @@ def test_ids_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("n_envs", r"but a setting: dataclasses\.replace\(hyperparameters\('CartPole-v1'\), n_envs=...\) or settings\.make_env\(n_envs=...\)$"),
+        ("n_envs", r"but a setting: dataclasses\.replace\(.*, n_envs=...\) or settings\.make_env\(n_envs=...\)$"),
         ("learning_rate", r"but a setting: dataclasses\.replace\(.*, learning_rate=...\)$"),
         ("seed", r"but a setting: settings\.make_env\(seed=...\)$"),
     ],
