@@ -15,6 +15,7 @@ from peft import PeftModel
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from lmpolicy.lm.actor import Decision
@@ -75,6 +76,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             observation_space,
             action_space,
             lr_schedule,
+            features_extractor_class=BaseFeaturesExtractor,  # there are none; SB3's default takes bytes for numbers
+            features_extractor_kwargs={"features_dim": 1},
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
         )

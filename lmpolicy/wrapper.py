@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.env_checks import check_arguments
+from lmpolicy.text.env_results import check_reset, check_step, explain_results
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.prompt_composer import PromptComposer
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
 from lmpolicy.text.task import GenericTask, TextTask, own_task
-
-MODES = ("score", "generate")
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -80,15 +81,23 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.
     :param on_parse_error: what the env is given for an answer that names no legal action. ``"penalize"``:
-        ``fallback_action``, and ``parse_error_reward`` is added to the env's reward. ``"random"``: a random legal
-        action. ``"raise"``: nothing, and :class:`~lmpolicy.text.parsing.ParseError` is raised.
+        ``fallback_action``, and in training ``parse_error_reward`` is added to the env's reward. ``"random"``: a random
+        legal action. ``"raise"``: nothing, and :class:`~lmpolicy.text.parsing.ParseError` is raised.
     :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
     :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
         phrases the action nearest to 0.
+    :param training: ``False`` for evaluation: rewards are the env's own, without ``parse_error_reward``, so that
+        ``evaluate_policy`` and ``EvalCallback`` report the env's own returns. Also an attribute.
     :raises TypeError: if ``env`` is not a single Gymnasium env, or its actions cannot be listed.
     :raises ValueError: if the system prompt and the phrases alone do not fit (the message says what would), or the
         task does not fit the env, or a parameter is out of range.
     """
+
+    _phrases: ActionPhrases | None = None
+    _reader: ActionReader
+    _prompt: Prompt | None = None
+    _past_text = ""
+    _legal: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -108,20 +117,23 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         on_parse_error: str = "penalize",
         parse_error_reward: float = -1.0,
         fallback_action: Any = None,
+        training: bool = True,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "env")}
-        _check_arguments(env, action_mode, history, render_mode)
-        RecordConstructorArgs.__init__(self, **arguments)
+        check_arguments(env, TextObservationWrapper, action_mode, history, render_mode)
+        given: dict[str, Any] = {"task": task, "history": history, "max_prompt_bytes": max_prompt_bytes}
+        given |= {"action_bins": action_bins, "max_actions": max_actions, "n_actions": n_actions, "training": training}
+        given |= {"render_mode": render_mode, "action_mode": action_mode, "tokenizer": tokenizer}
+        given |= {"max_new_tokens": max_new_tokens, "close_with_phrase": close_with_phrase}
+        given |= {"on_parse_error": on_parse_error, "parse_error_reward": parse_error_reward}
+        RecordConstructorArgs.__init__(self, **given, fallback_action=fallback_action)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
-        self._phrases: ActionPhrases | None = None
         chooses = action_mode == "score" or close_with_phrase
         if chooses or names_phrases(self.task, env.action_space, action_bins):
             self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
         width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
-        self._reader: ActionReader
         if action_mode == "score":
             self._reader = PhraseReader(width)
         else:
@@ -130,11 +142,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.action_space = self._reader.action_space
         self.observation_space = space = TextSpace(max_prompt_bytes)
         self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
-        self._random = np.random.default_rng()
+        self.training, self._random = training, np.random.default_rng()
         self._history: deque[tuple[str, str]] = deque(maxlen=history)
-        self._past_text = ""
-        self._legal: dict[str, Any] = {}
-        self._prompt: Prompt | None = None
 
     def _set_render_mode(self, render_mode: str | None) -> None:
         self._own_render_mode = render_mode
@@ -174,8 +183,11 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param seed: as in Gymnasium. It also seeds the random actions of ``on_parse_error="random"``.
         :param options: as in Gymnasium.
         :return: uint8 row ``(max_prompt_bytes,)`` and ``info``.
+        :raises TypeError: if the env returns something else than an observation and a dict.
         """
-        observation, info = self.env.reset(seed=seed, options=options)
+        with explain_results(self.env, "reset"):
+            result = self.env.reset(seed=seed, options=options)
+        observation, info = check_reset(result, self.env)
         self._history.clear()
         if seed is not None:
             self._random = np.random.default_rng(seed)
@@ -190,21 +202,21 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param action: index of a legal phrase (int, NumPy integer, or 0-d array, as ``model.predict`` returns), or the
             phrase itself. With ``action_mode="generate"``: a row of token ids, or a text.
         :return: as in Gymnasium; the observation is a uint8 row ``(max_prompt_bytes,)``.
-        :raises TypeError: if the action is none of these.
+        :raises TypeError: if the action is none of these, or the env returns something else than Gymnasium asks for.
         :raises ValueError: if the action is not legal now; the message lists what is.
         """
         answer = self.read_answer(action)
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
-        observation, reward, terminated, truncated, info = self.env.step(copy.deepcopy(answer.action))
+        with explain_results(self.env, "step"):
+            result = self.env.step(copy.deepcopy(answer.action))
+        observation, reward, terminated, truncated, info = check_step(result, self.env)
         if self._history.maxlen:
             self._history.append((self._past_text, replace_surrogates(answer.text)))
-        row = self._read(observation, info, ended=bool(terminated or truncated))
+        row = self._read(observation, info, ended=terminated or truncated)
         info = {**info, "prompt_truncated": self._composer.shortened, **answer.info}
-        # SubprocVecEnv makes an int64 array of int rewards, and reward shaping cannot write fractions into that.
-        reward = float(reward)
-        if answer.parse_error:
+        if answer.parse_error and self.training:
             reward += answer.penalty
-        return row, reward, bool(terminated), bool(truncated), info
+        return row, reward, terminated, truncated, info
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.
@@ -251,6 +263,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
                 f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
                 "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
             )
+        if self._phrases is not None and self._phrases.fixed is None:
+            self._reader.check(self._legal)
         if self._history.maxlen:
             own = type(self.task).format_past is not TextTask.format_past
             self._past_text = self._describe(observation, "format_past") if own else text
@@ -267,29 +281,3 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
         return replace_surrogates(text)
-
-
-def _check_arguments(env: Any, action_mode: Any, history: Any, render_mode: Any) -> None:
-    """Check the arguments that the wrapper itself uses."""
-    _check_env(env)
-    if action_mode not in MODES:
-        raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
-    if isinstance(history, bool) or not isinstance(history, int) or history < 0:
-        raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
-    if render_mode not in (None, "ansi"):
-        raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')
-
-
-def _check_env(env: Any) -> None:
-    if not isinstance(env, gym.Env):
-        hint = (
-            "; wrap each env inside it: make_vec_env(env_id, wrapper_class=TextObservationWrapper)"
-            if hasattr(env, "num_envs")
-            else ""
-        )
-        raise TypeError(f"TextObservationWrapper wraps a single gymnasium.Env, got {type(env).__name__}{hint}")
-    layer: gym.Env | None = env
-    while isinstance(layer, gym.Wrapper):
-        if isinstance(layer, TextObservationWrapper):
-            raise TypeError("this env is already inside a TextObservationWrapper; wrap it only once")
-        layer = layer.env

@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 from lmpolicy.models import find
 from lmpolicy.text.describing import describe_space
+from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.parse_errors import ParseErrorRule
-from lmpolicy.text.parsing import ParsedAction, ParseError, match_action
+from lmpolicy.text.parsing import ParsedAction, ParseError, check_readable, match_action
 from lmpolicy.text.phrases import ActionPhrases
 from lmpolicy.text.prompt import CUE, THINKING_CUE, cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
@@ -38,7 +39,7 @@ class ReadAnswer:
     clipped: bool = False
     """Whether a number in the text was outside its bounds."""
     penalty: float = 0.0
-    """Added to the env's reward at a parse error."""
+    """Added to the env's reward in training; other than 0 only at a parse error."""
 
 
 class ActionReader(ABC):
@@ -50,6 +51,13 @@ class ActionReader(ABC):
     """How to answer, for the system prompt."""
     cue: str = CUE
     """What a prompt ends with if the model has no chat template."""
+
+    def check(self, legal: Mapping[str, Any]) -> None:  # noqa: B027 - not every reader has something to check
+        """Refuse phrases that this reader cannot tell apart.
+
+        :param legal: the legal phrases of a step, each with its env action.
+        :raises ValueError: if an answer would ask for two of them; the message names both.
+        """
 
     @abstractmethod
     def read(self, given: Any, legal: Mapping[str, Any], random: np.random.Generator) -> ReadAnswer:
@@ -85,21 +93,19 @@ class PhraseReader(ActionReader):
         if isinstance(given, str):
             if given in legal:
                 return str(given)
-            raise ValueError(f"{given!r} is not a legal action now; {_legal_listing(legal)}")
+            raise ValueError(f"{given!r} is not a legal action now; legal are: {list_phrases(legal, with_index=True)}")
         # NumPy never sees a list, because it has an error of its own for lists of lists of different lengths.
         array = np.asarray(None if isinstance(given, list | tuple) else given)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise TypeError(
                 f"an action is an index (int) or a phrase (str), got {given!r} ({type(given).__name__}); "
-                f"{_legal_listing(legal)}"
+                f"legal are: {list_phrases(legal, with_index=True)}"
             )
         if not 0 <= int(array) < len(legal):
-            raise ValueError(f"action index {int(array)} is not legal now; {_legal_listing(legal)}")
+            raise ValueError(
+                f"action index {int(array)} is not legal now; legal are: {list_phrases(legal, with_index=True)}"
+            )
         return tuple(legal)[int(array)]
-
-
-def _legal_listing(legal: Mapping[str, Any]) -> str:
-    return "legal are: " + ", ".join(f"{index} {phrase!r}" for index, phrase in enumerate(legal))
 
 
 class AnswerReader(ActionReader):
@@ -113,7 +119,7 @@ class AnswerReader(ActionReader):
     :param tokenizer: of the model that answers, see :func:`lmpolicy.text.tokenizer.load_tokenizer`.
     :param max_new_tokens: longest answer in tokens.
     :param n_phrases: largest number of phrases, where a phrase is chosen by its score after each answer; else 0.
-    :raises ValueError: if the rule has no action that is legal in every state.
+    :raises ValueError: if the rule has no action that is legal in every state, or one answer asks for two phrases.
     """
 
     def __init__(
@@ -132,6 +138,7 @@ class AnswerReader(ActionReader):
         )
         fixed = {} if phrases is None else phrases.fixed
         if fixed is not None:
+            self.check(fixed)
             rule.check(fixed)
         task.action_space = self.env_space
         named = find(tokenizer) if tokenizer is None or isinstance(tokenizer, str) else None
@@ -151,6 +158,10 @@ class AnswerReader(ActionReader):
             return 'End your answer with "Action: " and one of the possible actions.'
         return f'End your answer with "Action: " and your action, which is {describe_space(self.env_space)}.'
 
+    def check(self, legal: Mapping[str, Any]) -> None:
+        """Refuse phrases that cannot be told apart in answers."""
+        check_readable(legal)
+
     def read(self, given: Any, legal: Mapping[str, Any], random: np.random.Generator) -> ReadAnswer:
         """Find the env action for an answer.
 
@@ -168,7 +179,7 @@ class AnswerReader(ActionReader):
         if number is None:
             return self._parse(text, legal, random)
         if number >= len(legal):
-            raise ValueError(f"phrase {number} is not legal now; legal are: {', '.join(legal)}")
+            raise ValueError(f"phrase {number} is not legal now; legal are: {list_phrases(legal)}")
         phrase = tuple(legal)[number]
         return self._answer(text + cue_after(text) + " " + phrase, ParsedAction(legal[phrase], phrase))
 

@@ -80,8 +80,11 @@ def is_action(space: spaces.Space, action: Any) -> bool:
     """
     if isinstance(space, spaces.Box):
         try:
-            action = np.asarray(action).astype(space.dtype)  # envs take lists and float64 as well; contains does not
-        except (TypeError, ValueError):
+            array = np.asarray(action)
+            action = array.astype(space.dtype)  # envs take lists and float64 as well; contains does not
+            if space.dtype.kind in "iu" and not np.all((array >= space.low) & (array <= space.high)):
+                return False  # the cast may have wrapped around
+        except (TypeError, ValueError, OverflowError):
             return False
     elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return True

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.answer_parts import (
+    LEADING,
+    MARKER,
+    QUOTATION,
+    JsonAction,
+    NumberLiteral,
+    json_at,
+    last_json_action,
+    marker_ends,
+    unwrapped,
+)
 from lmpolicy.text.env_actions import is_action
+from lmpolicy.text.listing import list_phrases
+from lmpolicy.text.number_actions import as_number, box_action, finite_action
+from lmpolicy.text.phrase_table import NUMBER, PhraseTable, phrase_table
 
 MAX_CHARACTERS = 65_536
 """Only so many characters at the end of an answer are read, because a model decides at the end."""
-MAX_JSON_ATTEMPTS = 64
-"""A JSON object is looked for at the last so many opening braces. Without a limit, broken JSON takes quadratic time."""
 MAX_QUOTED = 80
 """An error message quotes so many characters of an answer."""
-
-MARKER = re.compile(r"\baction\b[\s*_`\"']*[:=]", re.IGNORECASE)
-"""``Action:``, also in bold, in quotes or in broken JSON."""
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w)")
-DECORATION = " \t\r\n*_`\"'<>[](){}:=-"
-"""Characters that may stand between ``Action:`` and the action."""
+JSON_CHARACTERS = 12
+"""One character of a phrase takes at most so many in JSON, as two escapes."""
 
 
 class ParseError(ValueError):
@@ -48,13 +54,16 @@ class ParsedAction:
 def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | None = None) -> ParsedAction:
     """Find the action that an answer asks for.
 
-    Three places are looked at, in this order: the value of ``"action"`` in the last JSON object that has one; the text
-    after the last ``Action:``; the action that the answer names last. The first place that exists decides. So
-    ``{"action": "fly"}`` is an error where flying is not legal, whatever else the answer says.
+    An answer that is a legal phrase, character by character, asks for this phrase; so does one that is a phrase after
+    ``Action:``, or JSON with a phrase as its ``"action"``. In any other answer, three places are looked at, in this
+    order: the value of ``"action"`` in the last JSON object that has one; the text after the last ``Action:``; the
+    action that the answer names last. The first place that exists decides. So ``{"action": "fly"}`` is an error where
+    flying is not legal, whatever else the answer says.
 
-    With phrases, the action is a phrase (in upper or lower case), or its index where no phrase is named. Without
-    phrases, the action is as many numbers as the space has, or a text for a Text space. Only the last 65 536 characters
-    are read.
+    With phrases, the action is a phrase (in upper or lower case); where none is named, a number stands for the phrase
+    with this number, or else for that with this index. Without phrases, the action is as many numbers as the space has,
+    or a text for a Text space. A sign belongs to its number. Of quotes, stars and brackets around an action, only
+    balanced pairs are removed. Only the last 65 536 characters are read, or more where a phrase is so long.
 
     Example:
         >>> extract_action('The dealer is weak. {"action": "stick"}', spaces.Discrete(2), {"stick": 0, "hit": 1}).action
@@ -63,13 +72,21 @@ def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | 
     :param answer: what the model wrote, without its prompt.
     :param space: the env's own action space: Discrete, MultiDiscrete, MultiBinary, Box or Text.
     :param legal: the phrases that are legal now, each with its env action.
-    :return: the action; numbers have the shape and the dtype of the space.
-    :raises ParseError: if the answer names no legal action. No other error is raised.
+    :return: the action; numbers have the shape and the dtype of the space. Numbers outside the bounds of a Box, or
+        beyond what its dtype holds, are moved to the nearest that it holds, and counted as clipped.
+    :raises TypeError: if the answer is no string.
+    :raises ParseError: if the answer names no legal action.
     """
-    text = answer[-MAX_CHARACTERS:]
+    if not isinstance(answer, str):
+        raise TypeError(
+            f"an answer is a text (str), got {type(answer).__name__}: pass what the model wrote, an empty string if it "
+            "wrote nothing"
+        )
     if legal:
-        phrase = _asked_phrase(text, tuple(legal))
+        table = phrase_table(tuple(legal))
+        phrase = _asked_phrase(answer[-max(MAX_CHARACTERS, JSON_CHARACTERS * (table.longest + 8)) :], table)
         return ParsedAction(legal[phrase], phrase)
+    text = answer[-MAX_CHARACTERS:]
     if isinstance(space, spaces.Text):
         return ParsedAction(_asked_text(text, space))
     return _asked_numbers(text, space)
@@ -94,27 +111,112 @@ def match_action(action: Any, space: spaces.Space, legal: Mapping[str, Any]) -> 
         for phrase, one in legal.items():
             if np.array_equal(one, action):
                 return ParsedAction(one, phrase)
-    raise ParseError(f"{action!r} is no legal action; legal are: {', '.join(legal)}")
+    raise ParseError(f"{action!r} is no legal action; legal are: {list_phrases(legal)}")
 
 
-def _asked_phrase(text: str, phrases: tuple[str, ...]) -> str:
+def check_readable(phrases: Mapping[str, Any]) -> None:
+    """Refuse phrases that cannot be told apart in answers.
+
+    An example are the phrases "left" and "Action: left", because the answer "Action: left" asks for both.
+
+    :param phrases: the legal phrases of a step.
+    :raises ValueError: if one of them asks for another; the message names both.
+    """
+    for phrase in phrases:
+        if MARKER.match(phrase) or phrase.startswith("{"):
+            other = _framed_phrase(phrase, phrase_table(tuple(phrases)))
+            if other is not None:
+                raise ValueError(
+                    f"the answer {_quoted(phrase)} asks for two actions, the phrase of this name and {_quoted(other)}: "
+                    'rename one of the two in action_texts, or use action_mode="score", where answers are not read'
+                )
+
+
+def _asked_phrase(text: str, table: PhraseTable) -> str:
     """Find the legal phrase that a text asks for."""
-    found, value = _json_action(text)
-    if found:
-        if isinstance(value, int | float) and not isinstance(value, bool) and value in range(len(phrases)):
-            return phrases[int(value)]
-        part, kind = str(value), "JSON"
-        named = _same_phrase(part, phrases) or _last_phrase(part, phrases) if isinstance(value, str) else None
-    elif (marked := _after_marker(text)) is not None:
-        part, kind = marked.strip(DECORATION), '"Action:"'
-        line = part.partition("\n")[0]
-        named = _first_phrase(line, phrases) or _last_phrase(line, phrases)
+    whole = text.strip()
+    exact = table.exact(whole) or _framed_phrase(whole, table)
+    if exact is not None:
+        return exact
+    found, ends = last_json_action(text), marker_ends(text)
+    last = len(text.rstrip())
+    for end in ends:
+        # A phrase may itself hold a marker or JSON, so the first marker is asked first. Behind JSON, none counts.
+        exact = table.exact(text, end, last) if found is None or end <= found.start else None
+        if exact is not None:
+            return exact
+    if found is not None:
+        part, kind, named = str(found.value), "JSON", _phrase_in_json(found, table)
+    elif ends:
+        part, kind = text[ends[-1] :].strip(), '"Action:"'
+        named = _marked_phrase(part, table)
     else:
-        part, kind = text, "text"
-        named = _last_phrase(text, phrases)
+        part, kind, named = text, "text", _last_phrase(text, table)
     if named is None:
-        raise ParseError(f"{_quoted(part)} ({kind}) names no legal action; legal are: {', '.join(phrases)}")
+        raise ParseError(f"{_quoted(part)} ({kind}) names no legal action; legal are: {list_phrases(table.phrases)}")
     return named
+
+
+def _framed_phrase(text: str, table: PhraseTable) -> str | None:
+    """Find the phrase of a text that is nothing but ``Action:`` and a phrase, or JSON with a phrase."""
+    marker = MARKER.match(text)
+    if marker is not None:
+        return table.exact(text, marker.end())
+    read = json_at(text, 0) if text.startswith("{") else None
+    if read is None or read[0] != len(text) or read[1] is None:
+        return None
+    value = read[1].value
+    return table.exact(value) if isinstance(value, str) else None
+
+
+def _phrase_in_json(found: JsonAction, table: PhraseTable) -> str | None:
+    """Find the phrase or the index that is the action of a JSON object."""
+    value = found.value
+    if isinstance(value, NumberLiteral):
+        number = as_number(value)
+        literal = str(int(number)) if math.isfinite(number) and number == int(number) else value
+        return table.exact(value) or table.exact(literal) or table.at(literal)
+    if not isinstance(value, str):
+        return None
+    return _unwrapped_phrase(value, table) or table.same(value.strip()) or _last_phrase(value, table)
+
+
+def _marked_phrase(text: str, table: PhraseTable) -> str | None:
+    """Find the phrase or index that the text after a marker asks for."""
+    named = _unwrapped_phrase(text, table)
+    if named is not None:
+        return named
+    leading = LEADING.match(text)
+    begin = leading.end() if leading else 0
+    first = text.rfind("\n", 0, begin) + 1  # of the line that the decoration ends in
+    text, begin = text[first:], begin - first
+    line = text.partition("\n")[0]
+    mention = next(table.mentions(text), None)
+    if mention is not None and mention.start <= begin and mention.end > len(line):
+        # A phrase goes on in the next line only if it has a line break there.
+        named = table.exact(text, mention.start, mention.end)
+        if named is not None:
+            return named
+    named = _unwrapped_phrase(line, table) or table.same(line.strip())
+    if named is not None:
+        return named
+    mention = next(table.mentions(line), None)
+    if mention is not None and mention.start <= begin:
+        return mention.phrase
+    number = NUMBER.match(line, begin)
+    return (table.at(number.group()) if number else None) or _last_phrase(line, table)
+
+
+def _unwrapped_phrase(text: str, table: PhraseTable) -> str | None:
+    """Find the phrase that is the whole text, character by character, but for balanced decoration."""
+    return next(filter(None, (table.exact(text, start, end) for start, end in unwrapped(text))), None)
+
+
+def _last_phrase(text: str, table: PhraseTable) -> str | None:
+    """Find the phrase that a text names last, or else the index that it names last."""
+    for mention in deque(table.mentions(text), maxlen=1):
+        return mention.phrase
+    return next(filter(None, (table.at(match.group()) for match in reversed(list(NUMBER.finditer(text))))), None)
 
 
 def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
@@ -124,150 +226,57 @@ def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
     shape = () if isinstance(space, spaces.Discrete) else space.shape
     assert shape is not None
     count = math.prod(shape)
-    found, value = _json_action(text)
-    if found:
-        values = list(_flatten(value))
-    elif (marked := _after_marker(text)) is not None:
-        values = _numbers_in(marked)[:count]
+    found, ends = last_json_action(text), marker_ends(text)
+    if found is not None:
+        values = list(_flatten(found.value))
+    elif ends:
+        values = _numbers_in(text[ends[-1] :])[:count]
     else:
         values = _numbers_in(text)[-count:] if count else []
     if len(values) != count or not all(map(math.isfinite, values)):
         raise ParseError(f"{_quoted(text)} does not give {count} finite number(s) for {space}")
     if isinstance(space, spaces.Box):
-        wanted = np.array(values, dtype=np.float64).reshape(shape)
-        if space.dtype.kind in "iu":
-            wanted = wanted.round()
-        with np.errstate(over="ignore"):
-            action = wanted.clip(space.low, space.high)
-        return ParsedAction(action.astype(space.dtype), clipped=bool((action != wanted).any()))
-    whole = [int(value) for value in values if value == int(value) and abs(value) < 2**31]
-    if len(whole) == count:
-        action = np.array(whole, dtype=np.int64).reshape(shape).astype(space.dtype)
-        if space.contains(action if shape else action[()]):
-            return ParsedAction(action if shape else int(action))
-    raise ParseError(f"{_quoted(text)} gives {values}, which is no action of {space}")
+        action, clipped = box_action(space, values)
+        return ParsedAction(action, clipped=clipped)
+    action = finite_action(space, values)
+    if action is None:
+        raise ParseError(f"{_quoted(text)} gives {values}, which is no action of {space}")
+    return ParsedAction(action)
 
 
 def _asked_text(text: str, space: spaces.Text) -> str:
     """Find the text that an answer asks for."""
-    found, value = _json_action(text)
-    if not found:
-        marked = _after_marker(text)
-        value = text.strip() if marked is None else marked.strip(DECORATION).partition("\n")[0].strip()
-    if not isinstance(value, str) or not space.contains(value):
+    found, ends = last_json_action(text), marker_ends(text)
+    if found is not None:
+        value = found.value
+    else:
+        value = text[ends[-1] :].strip().partition("\n")[0].strip() if ends else text.strip()
+        # Quotes say what is meant. Brackets may be part of it, so they go only where the space has no brackets.
+        for start, end in unwrapped(value) if ends else ():
+            part = value[start:end]
+            if space.contains(part) and not (end - start > 2 and part[0] in QUOTATION and part[-1] == part[0]):
+                return part
+    if not isinstance(value, str) or isinstance(value, NumberLiteral) or not space.contains(value):
         raise ParseError(f"{_quoted(str(value))} is no action of {space}")
     return value
 
 
-def _json_action(text: str) -> tuple[bool, Any]:
-    """Say whether a JSON object in the text has an action, and return the action of the last such object."""
-    decoder, end, found, action = json.JSONDecoder(), 0, False, None
-    for match in list(re.finditer(r"\{\s*\"", text))[-MAX_JSON_ATTEMPTS:]:
-        if match.start() < end:
-            continue  # inside an object that was read
-        try:
-            value, end = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            continue
-        has, inner = _find_action(value)
-        if has:
-            found, action = True, inner
-    return found, action
-
-
-def _find_action(value: Any) -> tuple[bool, Any]:
-    """Say whether a JSON value holds an action, and return it. Outer objects come before inner ones."""
-    level = [value]
-    while level:
-        objects = [one for one in level if isinstance(one, dict)]
-        for one in objects:
-            for key, inner in one.items():
-                if key.strip().casefold() == "action":
-                    return True, inner
-        lists = [inner for one in level if isinstance(one, list) for inner in one]
-        level = [inner for one in objects for inner in one.values()] + lists
-    return False, None
-
-
-def _after_marker(text: str) -> str | None:
-    """Return the text after the last ``Action:``."""
-    end = None
-    for match in MARKER.finditer(text):
-        end = match.end()
-    return None if end is None else text[end:]
-
-
-@lru_cache(maxsize=1024)
-def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Match any of the phrases as whole words. Where several begin at one place, the longest matches."""
-    words = (r"\s+".join(map(re.escape, phrase.split())) for phrase in sorted(phrases, key=len, reverse=True))
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
-
-
-@lru_cache(maxsize=1024)
-def _spellings(phrases: tuple[str, ...]) -> dict[str, str]:
-    """Map each phrase without case and extra white space to the phrase. Of equal ones, the first counts."""
-    return {_normalized(phrase): phrase for phrase in reversed(phrases)}
-
-
-def _normalized(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
-def _spelled_phrase(spelled: str, phrases: tuple[str, ...]) -> str | None:
-    """Find the phrase with a given spelling, if possible in the same case."""
-    return spelled if spelled in phrases else _spellings(phrases).get(_normalized(spelled))
-
-
-def _same_phrase(text: str, phrases: tuple[str, ...]) -> str | None:
-    """Find the phrase that makes up the whole text."""
-    return _spelled_phrase(text.strip(), phrases)
-
-
-def _first_phrase(line: str, phrases: tuple[str, ...]) -> str | None:
-    """Find the phrase or index that a line begins with."""
-    match = _pattern(phrases).match(line)
-    if match is not None:
-        return _spelled_phrase(match.group(), phrases)
-    number = NUMBER.match(line)
-    return _phrase_at(number.group(), phrases) if number is not None else None
-
-
-def _last_phrase(text: str, phrases: tuple[str, ...]) -> str | None:
-    """Find the phrase that a text names last, or else the index that it names last."""
-    for match in reversed(list(_pattern(phrases).finditer(text))):
-        named = _spelled_phrase(match.group(), phrases)
-        if named is not None:
-            return named
-    for match in reversed(list(NUMBER.finditer(text))):
-        named = _phrase_at(match.group(), phrases)
-        if named is not None:
-            return named
-    return None
-
-
-def _phrase_at(number: str, phrases: Sequence[str]) -> str | None:
-    """Find the phrase with an index."""
-    number = number.removesuffix(".")  # the end of a sentence
-    return phrases[int(number)] if number.isdecimal() and len(number) < 10 and int(number) < len(phrases) else None
-
-
-def _numbers_in(text: str) -> list[float]:
+def _numbers_in(text: str) -> list[int | float]:
     """List the numbers in a text."""
-    return [float(match.group()) for match in NUMBER.finditer(text)]
+    return [as_number(match.group()) for match in NUMBER.finditer(text)]
 
 
-def _flatten(value: Any) -> Iterator[float]:
+def _flatten(value: Any) -> Iterator[int | float]:
     """List the numbers in nested lists. What is no number becomes NaN."""
     stack = [value]
     while stack:
         one = stack.pop()
         if isinstance(one, list):
             stack.extend(reversed(one))
-        elif isinstance(one, int | float) and not isinstance(one, bool):
-            yield float(one) if abs(one) < 1e300 else math.nan
-        elif isinstance(one, bool) or (isinstance(one, str) and NUMBER.fullmatch(one.strip())):
-            yield float(one)
+        elif isinstance(one, NumberLiteral) or (isinstance(one, str) and NUMBER.fullmatch(one.strip())):
+            yield as_number(one)
+        elif isinstance(one, bool):
+            yield int(one)
         else:
             yield math.nan
 

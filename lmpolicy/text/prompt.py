@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
+
+from lmpolicy.text.listing import list_phrases
 
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
@@ -111,5 +114,5 @@ def check_phrases(phrases: Sequence[str]) -> None:
                 f"an action phrase must be expressible in UTF-8, without lone surrogates, got {phrase!r}"
             ) from None
     if len(set(phrases)) != len(phrases):
-        twice = sorted({phrase for phrase in phrases if list(phrases).count(phrase) > 1})
-        raise ValueError(f"action phrases must be distinct, named twice: {', '.join(map(repr, twice))}")
+        twice = sorted(phrase for phrase, count in Counter(phrases).items() if count > 1)
+        raise ValueError(f"action phrases must be distinct, named twice: {list_phrases([*map(repr, twice)])}")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.spaces.utils import flatdim
 from numpy.typing import NDArray
 
 PADDING_BYTE = 0xFF
@@ -100,6 +102,20 @@ class TextSpace(spaces.Box):
 
     def __repr__(self) -> str:
         return f"TextSpace(max_bytes={self.max_bytes})"
+
+
+@flatdim.register(TextSpace)
+def _flat_size(space: TextSpace) -> int:
+    """Return the length of a row, and warn: only policies that take bytes for numbers ask for it.
+
+    SB3's ``MlpPolicy`` asks Gymnasium for the flat size of its observations, and language models do not.
+    """
+    warnings.warn(
+        "this policy takes the bytes of prompts for numbers, from which nothing can be learnt: pass "
+        'lmpolicy.LMActorCriticPolicy in place of "MlpPolicy", or the env without TextObservationWrapper',
+        stacklevel=2,
+    )
+    return space.max_bytes
 
 
 def utf8(text: str) -> bytes:

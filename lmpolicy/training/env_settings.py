@@ -63,11 +63,11 @@ class EnvSettings:
         :param env: copy of the env.
         :param wrapper_kwargs: arguments of :class:`~lmpolicy.TextObservationWrapper`, as a rule
             :attr:`wrapper_arguments`.
-        :param training: whether the training wrapper is put around the env.
+        :param training: whether the training wrapper is put around the env, and parse errors are penalised.
         """
         if training and self.training_wrapper is not None:
             env = self.training_wrapper(env)
-        return TextObservationWrapper(env, **wrapper_kwargs)
+        return TextObservationWrapper(env, **{"training": training, **wrapper_kwargs})
 
 
 @dataclass(frozen=True)

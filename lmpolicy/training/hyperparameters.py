@@ -154,8 +154,8 @@ class Hyperparameters(EnvSettings):
 
         :param seed: seed of the first copy. The others have the seeds after it.
         :param n_envs: number of copies. Default: :attr:`n_envs`.
-        :param training: True: with scaled rewards and the training wrapper, where these are set. False: with the env's
-            own rewards, for evaluation.
+        :param training: True: with scaled rewards and the training wrapper, where these are set, and with the penalty
+            of parse errors. False: with the env's own rewards, for evaluation.
         :param vec_env_cls: class of the VecEnv, e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
         :param wrapper_kwargs: arguments of :class:`~lmpolicy.TextObservationWrapper`, e.g. ``history``, in place of
             those that are set.

@@ -19,7 +19,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from lmpolicy.text.spaces import TextSpace
+from lmpolicy.text.spaces import TextSpace, TokenSpace
 from lmpolicy.training.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
 
 
@@ -28,6 +28,7 @@ def make_multi_env(
     seed: int | None = None,
     *,
     normalize_reward: bool = True,
+    training: bool = True,
     gamma: float = 0.99,
     vec_env_cls: Callable[[list[Callable[[], gym.Env]]], VecEnv] | None = None,
     monitor_dir: str | Path | None = None,
@@ -61,33 +62,43 @@ def make_multi_env(
     :param seed: seed of the first copy. The others have the seeds after it.
     :param normalize_reward: whether to scale the rewards of each env by the spread of its returns, see
         :class:`PerEnvRewardNormalization`.
+    :param training: False: with the envs' own rewards, for evaluation. They are not scaled, and there are neither
+        training wrappers nor penalties of parse errors.
     :param gamma: the discount of the learner, used to scale rewards.
     :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
     :param monitor_dir: folder for one file per copy with its episodes (return, length, time, ``env_id``).
     :param wrapper_kwargs: arguments of :class:`TextObservationWrapper` for all envs. ``n_actions`` makes the action
         space wider, e.g. to continue with other envs later. Default of ``max_prompt_bytes``: the largest of all envs.
     :raises TypeError: if ``envs`` is something else.
-    :raises ValueError: if there is no env, or if two have the same name. Give one of them another name.
+    :raises ValueError: if there is no env, or if two have the same name (give one of them another name), or if some
+        are answered in another way than others.
     :raises Exception: what making or wrapping an env raises, with a note that names the env.
     """
     kinds = _kinds(envs)
     given = {argument: wrapper_kwargs.pop(argument) for argument in SPACE_ARGUMENTS if argument in wrapper_kwargs}
-    names, sizes = zip(*(_probe(kind, wrapper_kwargs, given) for kind in kinds), strict=True)
+    names, sizes, answers = zip(*(_probe(kind, wrapper_kwargs, given) for kind in kinds), strict=True)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(
             f"the name {repeated[0]!r} stands for several envs, so that their returns could not be told apart: ask for "
             f"more copies of one, or name each, e.g. EnvCopies(..., name='{repeated[0]}, slippery')"
         )
-    common = {argument: max(size[argument] for size in sizes) for argument in SPACE_ARGUMENTS}
+    if len(set(answers)) > 1:
+        raise ValueError(
+            f"one policy answers in one way, but {names[0]!r} takes {answers[0]} and another env does not: pass "
+            "action_mode, tokenizer, max_new_tokens and close_with_phrase to make_multi_env, so that they are the same "
+            "for all envs"
+        )
+    common = {argument: max(size[argument] for size in sizes) for argument in sizes[0]}
     makers: list[Callable[[], gym.Env]] = []
     for kind, name in zip(kinds, names, strict=True):
         for _ in range(kind.n_envs):
             file = None if monitor_dir is None else str(Path(monitor_dir, str(len(makers))))
-            makers.append(partial(_make, kind, name, {**wrapper_kwargs, **kind.wrapper_arguments, **common}, file))
+            arguments = {**wrapper_kwargs, **kind.wrapper_arguments, **common}
+            makers.append(partial(_make, kind, name, arguments, training, file))
     venv = (vec_env_cls or DummyVecEnv)(makers)
     venv.seed(seed)  # for the first reset
-    return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward else venv
+    return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward and training else venv
 
 
 class PerEnvRewardNormalization(VecEnvWrapper):
@@ -241,23 +252,31 @@ def _kind(one: Any) -> EnvSettings:
 
 def _probe(
     kind: EnvSettings, wrapper_kwargs: Mapping[str, Any], given: Mapping[str, Any]
-) -> tuple[str, dict[str, int]]:
-    """Tell the name of an env and the sizes of its spaces. Errors show here, before workers start."""
+) -> tuple[str, dict[str, int], str]:
+    """Tell the name of an env, the sizes of its spaces and how it is answered. Errors show before workers start."""
     wanted = kind.name if isinstance(kind, EnvCopies) else None
     try:
-        env = _make(kind, "", {**wrapper_kwargs, **kind.wrapper_arguments, **given})
+        env = _make(kind, "", {**wrapper_kwargs, **kind.wrapper_arguments, **given}, training=True)
     except Exception as error:
         error.add_note(f"while making {wanted or kind.env_id!r} for make_multi_env")
         raise
     default = kind.env_id if isinstance(kind.env_id, str) else type(env.unwrapped).__name__
-    assert isinstance(env.action_space, spaces.Discrete)
+    space = env.action_space
+    assert isinstance(space, spaces.Discrete | TokenSpace)
     assert isinstance(env.observation_space, TextSpace)
     env.close()
-    sizes = {"max_prompt_bytes": env.observation_space.max_bytes, "n_actions": int(env.action_space.n)}
-    return wanted or default, sizes
+    sizes = {"max_prompt_bytes": env.observation_space.max_bytes}
+    if isinstance(space, spaces.Discrete):
+        return wanted or default, {**sizes, "n_actions": int(space.n)}, "the index of a phrase"
+    answer = f"{space.max_new_tokens} tokens of tokenizer {space.tokenizer}"
+    if not space.n_phrases:
+        return wanted or default, sizes, answer
+    return wanted or default, {**sizes, "n_actions": space.n_phrases}, f"{answer} and then a phrase"
 
 
-def _make(kind: EnvSettings, name: str, wrapper_kwargs: Mapping[str, Any], file: str | None = None) -> gym.Env:
+def _make(
+    kind: EnvSettings, name: str, wrapper_kwargs: Mapping[str, Any], training: bool, file: str | None = None
+) -> gym.Env:
     """Make one copy, ready for a VecEnv."""
     env: gym.Env = Monitor(_NamedEnv(kind.make(), name), file, info_keywords=("env_id",))
-    return kind.put_into_words(env, wrapper_kwargs)
+    return kind.put_into_words(env, wrapper_kwargs, training=training)

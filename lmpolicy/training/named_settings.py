@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import gymnasium as gym
-
 from lmpolicy.bundled import WORLDS
 from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, package_of
+from lmpolicy.training.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
 from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarEnergy, PotentialShaper
 
@@ -16,16 +15,22 @@ from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCa
 def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     """Look up the named settings of an env; see :class:`Hyperparameters`.
 
-    :param env_id: Gymnasium id. An env without settings of its own gets general ones, to start from.
+    :param env_id: Gymnasium id. An env without settings of its own gets general ones, to start from. For an env without
+        id, make settings by hand: ``Hyperparameters(MyEnv)``.
     :param env_kwargs: arguments of ``gymnasium.make``, e.g. ``is_slippery=False``. Where an env has several settings,
         these arguments choose among them. An argument that is not given counts with the default that the env is
         registered with.
+    :raises gymnasium.error.NameNotFound: if there is no such id; the message names ids like it.
+    :raises TypeError: if ``env_id`` is no string, or an argument is a setting and not an argument of the env; the
+        message says what to do.
     """
+    spec = find_spec(env_id)
+    check_env_kwargs(env_id, spec, env_kwargs)
     known = [settings for settings in NAMED_SETTINGS if settings.env_id == env_id]
     if not known:
         general = GRID_DEFAULTS if package_of(env_id) == "minigrid" else {"score_normalization": "token"}
         return Hyperparameters(env_id, env_kwargs=env_kwargs, **general)
-    asked = {**gym.spec(env_id).kwargs, **env_kwargs}
+    asked = {**(spec.kwargs if spec else {}), **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
     return replace(settings, env_kwargs={**settings.env_kwargs, **env_kwargs})
 

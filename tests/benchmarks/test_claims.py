@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.learning_tools import table
 
-from benchmarks import equal_information, legal_random, reading
+from benchmarks import equal_information, legal_random, parsing, reading
 from lmpolicy.pretraining import corpus
 
 
@@ -62,3 +62,17 @@ def test_legal_moves_save_taxi_its_fines(tmp_path: Path) -> None:
     assert (every["actions"], legal["actions"]) == ("all", "legal")
     assert float(every["mean_return"]) < -400
     assert -200 <= float(legal["mean_return"]) < -100, "no move costs more than 1"
+
+
+def test_parsing(tmp_path: Path) -> None:
+    parsing.main(["--lists", "50", "--output", str(tmp_path / "table.csv")])
+    (row,) = table(tmp_path / "table.csv")
+    assert row["lists"] == row["lists_with_all"] == "50"
+    assert {row[form] for form in parsing.FORMS} == {row["phrases"]}
+    assert {row["characters"] for row in table(tmp_path / "table_times.csv")} == {"65536"}
+
+
+def test_every_phrase_was_read_back_as_itself() -> None:
+    (row,) = table(parsing.RESULTS / "parsing.csv")
+    assert row["lists"] == row["lists_with_all"] == "100000"
+    assert {row[form] for form in parsing.FORMS} == {row["phrases"]}

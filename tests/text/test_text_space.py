@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ import torch as th
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import get_obs_shape, is_image_space
@@ -20,7 +22,7 @@ from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_f
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
 
-from lmpolicy import TextSpace
+from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, TextSpace
 from lmpolicy.text.spaces import decode_bytes, row_bytes, utf8
 
 TEXTS = ("", "hello", "a\x00b", "ends in NUL\x00\x00", "\x00", "é漢🙂 \u2028\u202e", "\ufffd", '{}"\\\n\t', "\x7f\x80ÿ")
@@ -236,3 +238,13 @@ def test_rollout_buffer_gives_the_rows_back() -> None:
     (batch,) = buffer.get()
     texts = [space.decode(row.numpy()) for row in batch.observations]
     assert sorted(texts) == sorted([*TEXTS, *(text + "!" for text in TEXTS)])
+
+
+def test_policies_that_take_bytes_for_numbers_are_warned_of() -> None:
+    env = TextObservationWrapper(gym.make("Blackjack-v1"))
+    with pytest.warns(UserWarning, match=r"pass lmpolicy\.LMActorCriticPolicy in place of .MlpPolicy."):
+        PPO("MlpPolicy", env, n_steps=8, batch_size=8)
+    assert spaces.flatdim(spaces.Box(0, 255, (7,), np.uint8)) == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        PPO(LMActorCriticPolicy, env, n_steps=8, batch_size=8).predict(env.reset(seed=0)[0])

@@ -25,10 +25,12 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecNormalize
 
 from lmpolicy import (
     EnvCopies,
+    LMActorCriticPolicy,
     PerEnvRewardNormalization,
     Prompt,
     TextObservationWrapper,
     TextSpace,
+    TokenSpace,
     hyperparameters,
     make_multi_env,
 )
@@ -274,3 +276,18 @@ def test_each_env_is_scaled_by_its_own_returns_and_statistics_are_kept(tmp_path:
         PerEnvRewardNormalization.load(
             tmp_path / "rewards.json", make_multi_env({"Blackjack-v1": 1}, normalize_reward=False)
         )
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_answers_in_free_text(closes: bool) -> None:
+    options = {"action_mode": "generate", "max_new_tokens": 3, "close_with_phrase": closes}
+    env = make_multi_env({"CartPole-v1": 1, "FrozenLake-v1": 1}, seed=0, **options)
+    assert env.action_space == TokenSpace(
+        env.action_space.n_ids, 3, env.action_space.tokenizer, n_phrases=4 if closes else 0
+    )
+    model = PPO(LMActorCriticPolicy, env, n_steps=4, batch_size=8, n_epochs=1, seed=0)
+    model.learn(8)
+    env.reset()
+    infos = env.step(np.stack([env.action_space.row([], 1)] * 2))[-1]
+    assert [info["env_id"] for info in infos] == ["CartPole-v1", "FrozenLake-v1"]
+    assert [info["parse_error"] for info in infos] == [not closes] * 2

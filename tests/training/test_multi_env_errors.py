@@ -49,3 +49,14 @@ def test_errors_of_an_env_name_it() -> None:
         EnvCopies("CartPole-v1", wrapper_kwargs={"max_prompt_bytes": 100})
     with pytest.raises(ValueError, match="2 action phrases"):
         make_multi_env([EnvCopies("FrozenLake-v1", task=Told)])
+
+
+def test_envs_that_are_answered_in_different_ways() -> None:
+    writes = replace(POLE, wrapper_kwargs={"action_mode": "generate"})
+    with pytest.raises(
+        ValueError, match=r"'CartPole-v1' takes the index of a phrase and another env does not: pass act"
+    ):
+        make_multi_env([POLE, replace(LAKE_AND_POLE[1], wrapper_kwargs=writes.wrapper_kwargs)])
+    short = replace(LAKE_AND_POLE[1], wrapper_kwargs={"max_new_tokens": 4})
+    with pytest.raises(ValueError, match=r"takes 32 tokens of tokenizer \w+ and another env does not"):
+        make_multi_env([POLE, short], action_mode="generate")

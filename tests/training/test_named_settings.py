@@ -209,3 +209,53 @@ def test_settings_for_another_model_are_those_that_suit_it():
 def test_settings_for_a_model_that_is_not_known_are_those_of_a_pretrained_one():
     lake = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
     assert lake.for_model("some/folder").lora == lmpolicy.models.PRETRAINED["lora"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("CartPole", r"no env with the id 'CartPole': did you mean 'CartPole-v0' or 'CartPole-v1'\?"),
+        ("FrozenLak-v1", r"did you mean 'FrozenLake-v1'"),
+        ("BabyAI-GoToObjekt-v0", r"did you mean 'BabyAI-GoToObj-v0'"),
+        ("Blackjack-v99", r"did you mean 'Blackjack-v1'\?"),
+        ("NoSuchEnv-v0", r"perhaps import the package that registers it, .* lmpolicy\.Hyperparameters\(MyEnv\)"),
+        ("minigrid:NoSuchEnv-v0", "no env with the id 'minigrid:NoSuchEnv-v0'"),
+    ],
+)
+def test_unknown_ids(env_id: str, message: str) -> None:
+    with pytest.raises(gym.error.NameNotFound, match=message):
+        hyperparameters(env_id)
+
+
+def test_ids_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hyperparameters("minigrid:MiniGrid-Empty-5x5-v0").env_id == "minigrid:MiniGrid-Empty-5x5-v0"
+    with pytest.raises(TypeError, match=r"by the Gymnasium id \(str\), got .*: .*lmpolicy\.Hyperparameters\(MyEnv\)"):
+        hyperparameters(gym.Env)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    assert hyperparameters("BabyAI-NoSuchLevel-v0").model == "lmpolicy/worlds", "making it names the package"
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("n_envs", r"but a setting: dataclasses\.replace\(.*, n_envs=...\) or settings\.make_env\(n_envs=...\)$"),
+        ("learning_rate", r"but a setting: dataclasses\.replace\(.*, learning_rate=...\)$"),
+        ("seed", r"but a setting: settings\.make_env\(seed=...\)$"),
+    ],
+)
+def test_settings_are_no_arguments_of_an_env(argument: str, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{argument} is no argument of CartPole-v1, {message}"):
+        hyperparameters("CartPole-v1", **{argument: 4})
+
+
+def test_an_env_may_have_an_argument_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(gym.Env):
+        def __init__(self, gamma: float) -> None: ...
+
+    for number, options in enumerate(({}, {"kwargs": {"n_steps": 3}})):
+        monkeypatch.setitem(
+            gym.registry, f"Own-v{number}", gym.envs.registration.EnvSpec(f"Own-v{number}", Own, **options)
+        )
+    assert hyperparameters("Own-v0", gamma=0.5).env_kwargs == {"gamma": 0.5}
+    assert hyperparameters("Own-v1", n_steps=4).env_kwargs == {"n_steps": 4}
+    assert hyperparameters("CartPole-v1", sutton_barto_reward=True, max_episode_steps=9).gamma == 0.995
