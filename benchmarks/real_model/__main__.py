@@ -11,7 +11,7 @@ The methods, all of them the unmodified PPO of Stable-Baselines3 with LMActorCri
 
 * bundled: the bundled LM, with the named settings of the env.
 * named: SmolLM2 with the settings that suit it, ``lmpolicy.hyperparameters(...).for_model("smollm2-135m-instruct")``.
-* all-layers: the same, but adapters in all 30 layers.
+* all-layers: the same, but adapters in all 30 layers, with the ``lora_alpha`` of 32 that suits them better.
 * last-K: adapters in the last K layers.
 * 4bit, float32: as named, with the base model in 4 bits (``pip install bitsandbytes``) or in float32.
 
@@ -42,7 +42,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.train import FIRST_SEED, SEEDS, evaluate
 from benchmarks.real_model.report import read_runs, save_figure, save_summary, summarize
-from lmpolicy import LMActorCriticPolicy
+from lmpolicy import LMActorCriticPolicy, models
 
 MODEL = "smollm2-135m-instruct"
 METHODS = ("bundled", "named", "all-layers", "4bit", "float32")
@@ -93,7 +93,7 @@ def settings_of(name, method, args):
     settings = plain if method == "bundled" else plain.for_model(MODEL)
     lora = dict(settings.lora)
     if method == "all-layers":
-        lora.pop("last_layers", None)
+        lora = dict(models.PRETRAINED["lora"])
     if last := re.fullmatch(r"last-(\d+)", method):
         lora["last_layers"] = int(last[1])
     chosen = {name: json.loads(value) for name, value in (one.split("=") for one in args.set)}
