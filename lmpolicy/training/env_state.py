@@ -104,13 +104,22 @@ def _dump(n_envs: int, of: list[Layer], layers: list[Layer]) -> bytes:
         {name: value for name, value in vars(layer).items() if name not in NO_STATE and not isinstance(value, CODE)}
         for layer in of
     ]
-    file = io.BytesIO()
+    content = (n_envs, [_name(layer) for layer in of], attributes)
     try:
-        _Pickler(file, layers).dump((n_envs, [_name(layer) for layer in of], attributes))
-    except NotCopyableError:
+        return _pickled(content, layers)
+    except Exception:  # a class may raise anything when it is pickled
+        for layer, values in zip(of, attributes, strict=True):
+            for name, value in values.items():
+                try:
+                    _pickled(value, layers)
+                except Exception as error:
+                    raise NotCopyableError(f"{type(layer).__name__}.{name} cannot be pickled ({error})") from error
         raise
-    except Exception as error:  # a class may raise anything when it is pickled
-        raise NotCopyableError(f"their state cannot be pickled: {error!r}") from error
+
+
+def _pickled(content: Any, layers: list[Layer]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, layers).dump(content)
     return file.getvalue()
 
 
@@ -127,7 +136,7 @@ def _load(n_envs: int, of: list[Layer], layers: list[Layer], state: bytes) -> No
             (f"{new} in place of {old}" for old, new in zip(names, found, strict=False) if old != new),
             f"{len(found)} envs and wrappers in place of {len(names)}",
         )
-        raise NotCopyableError(f"these are not the envs that were copied: {other}")
+        raise NotCopyableError(other)
     for layer, values in zip(of, attributes, strict=True):
         vars(layer).update(values)
 
@@ -146,7 +155,7 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, obj: Any) -> int | None:
         place = self._places.get(id(obj))
         if place is None and isinstance(obj, gym.Env | EzPickle):
-            raise NotCopyableError(f"one of them holds another env, {type(obj).__name__}")
+            raise NotCopyableError(f"it holds another env, {type(obj).__name__}")
         return place
 
 
