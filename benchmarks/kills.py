@@ -302,7 +302,7 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=200, help="kills in each part")
+    parser.add_argument("--kills", type=int, default=150, help="kills in each part; a fifth of it for SB3")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     parser.add_argument("--runs", type=Path, default=Path("runs/kills"), help="folder of the runs that are killed")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the table")

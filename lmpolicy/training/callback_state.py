@@ -53,15 +53,14 @@ def callbacks_in(root: Any) -> dict[str, BaseCallback]:
 
 
 def _walk(one: Any, seen: set[int]) -> Iterator[BaseCallback]:
-    if isinstance(one, list | tuple):
-        for part in one:
-            yield from _walk(part, seen)
-    elif isinstance(one, BaseCallback) and id(one) not in seen:
-        seen.add(id(one))
-        if type(one) is not CallbackList:
-            yield one
-        for name, value in vars(one).items():
-            if name not in ("parent", "locals", "globals"):
+    """Return the callbacks in a callback or in a list of callbacks."""
+    parts = one if isinstance(one, list | tuple) else [one]
+    for callback in (part for part in parts if isinstance(part, BaseCallback) and id(part) not in seen):
+        seen.add(id(callback))
+        if type(callback) is not CallbackList:
+            yield callback
+        for name, value in vars(callback).items():
+            if name != "parent":
                 yield from _walk(value, seen)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.files import draft_beside, numbered, remove_drafts, sync_folder, whole_file
 from lmpolicy.policy import LMActorCriticPolicy
@@ -37,6 +38,9 @@ class Checkpoints(BaseCallback):
     scaling, random generators, and the state of the envs where it can be copied. It is taken between the update of a
     rollout and the next rollout. The folder of a checkpoint appears when all of it is on the disk, so a killed program
     leaves a complete one. :func:`lmpolicy.resume` goes on from the newest.
+
+    Where the state of the envs cannot be copied, but all episodes begin at a checkpoint, this callback resets the envs
+    with a seed, and the checkpoint holds the seed.
 
     Callbacks of your own are part of a checkpoint if they have the methods ``state_dict`` and ``load_state_dict``, see
     :class:`lmpolicy.training.callback_state.HasState`.
@@ -127,35 +131,60 @@ def write_checkpoint(place: Path, learner: OnPolicyAlgorithm, callback: Any) -> 
     :param place: folder that appears when all of it is written. Its parent exists, and it does not.
     :param learner: learner between an update and the next rollout.
     :param callback: the callbacks of the training.
-    :return: why the state of the envs is not in it; empty if it is.
+    :return: why running episodes cannot be continued from it; empty if they can.
     """
     draft = draft_beside(place)
     draft.mkdir()
-    venv = learner.get_env()
+    try:
+        problem = _fill(draft, learner, callback)
+        os.rename(draft, place)
+    except BaseException:  # e.g. a full disk
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    sync_folder(place.parent)
+    return problem
+
+
+def _fill(draft: Path, learner: OnPolicyAlgorithm, callback: Any) -> str:
+    """Write the files of a checkpoint; return why running episodes cannot be continued from it, or an empty text."""
+    venv, policy = learner.get_env(), learner.policy
     assert venv is not None
-    problem = ""
-    _write_bytes(draft / SCALING, copy_scaling(venv))
+    assert isinstance(policy, LMActorCriticPolicy)
+    problem, seed = "", None
     try:
         _write_bytes(draft / ENVS, copy_envs(venv))
     except NotCopyableError as error:
-        problem = str(error)
+        problem, seed = str(error), _begin_with_seed(learner, venv)
+    _write_bytes(draft / SCALING, copy_scaling(venv))
     save(learner, draft / MODEL)
-    policy = learner.policy
-    assert isinstance(policy, LMActorCriticPolicy)
     state = {
         "learner": f"{type(learner).__module__}.{type(learner).__qualname__}",
         "num_timesteps": learner.num_timesteps,
         "total_timesteps": learner._total_timesteps,
         "envs": problem or "copied",
+        "env_seed": seed,
+        "env_random": env_random_state(venv),
         "callbacks": callback_states(callback),
         "guard": None if policy.guard is None else policy.guard.state_dict(),
-        "env_random": env_random_state(venv),
         "random": random_state(),
     }
     _write_bytes(draft / STATE, json.dumps(state, default=_plain).encode())
-    os.rename(draft, place)
-    sync_folder(place.parent)
-    return problem
+    return problem if seed is None and learner.num_timesteps else ""
+
+
+def _begin_with_seed(learner: OnPolicyAlgorithm, venv: VecEnv) -> int | None:
+    """Let episodes that begin at a checkpoint begin with a seed, from which they can be begun again.
+
+    :return: seed of the first env; ``None`` if an episode is running, or if the training has not begun.
+    """
+    starts = learner._last_episode_starts
+    if learner.num_timesteps == 0 or starts is None or not np.all(starts):
+        return None
+    numbers = np.random.SeedSequence([learner.seed or 0, learner.num_timesteps]).generate_state(1)
+    seed = int(numbers[0]) % 2**30
+    venv.seed(seed)
+    learner._last_obs = venv.reset()  # type: ignore[assignment]
+    return seed
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

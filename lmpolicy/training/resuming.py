@@ -29,7 +29,8 @@ def resume(
     """Load the newest checkpoint of a run, as :class:`~lmpolicy.Checkpoints` writes them.
 
     The training then goes on as if it had not been interrupted: with the same numbers, bit for bit, if the state of
-    the envs could be copied. If it could not, new episodes begin, and the log says so.
+    the envs could be copied, or all episodes began at the checkpoint. Otherwise new episodes begin, and the log says
+    so.
 
     Example:
         >>> callbacks = [*settings.callbacks(), lmpolicy.Checkpoints("runs/cartpole/1")]  # doctest: +SKIP
@@ -64,8 +65,7 @@ def resume(
         raise ValueError(f"make the envs as the run in {folder} did: {error}") from None
     problem = _continue_episodes(venv, place, state["envs"])
     if problem:
-        log.warning("New episodes begin in all envs, because the old ones cannot be continued: %s", problem)
-        _begin_episodes(learner, venv, state["env_random"])
+        _begin_episodes(learner, venv, state, problem)
     missing = load_callback_states(callback, state["callbacks"])
     if missing:
         log.warning("resume() was given no callback for the state of %s: it is lost", ", ".join(missing))
@@ -89,11 +89,18 @@ def _continue_episodes(venv: VecEnv, place: Path, said: str) -> str:
     return ""
 
 
-def _begin_episodes(learner: OnPolicyAlgorithm, venv: VecEnv, states: list[Any]) -> None:
-    """Let ``learn`` reset the envs, with the random numbers that would have come next and not with the first ones."""
-    venv.unwrapped.reset()  # uses up the seeds that SB3 gave when it loaded the model
-    if len(states) == venv.num_envs:
-        set_env_random_state(venv, states)
+def _begin_episodes(learner: OnPolicyAlgorithm, venv: VecEnv, state: dict[str, Any], problem: str) -> None:
+    """Begin the episodes that began at the checkpoint, or else new ones in place of those that were running."""
+    if state["num_timesteps"] == 0:
+        learner.set_env(venv, force_reset=True)  # with the seeds that SB3 gave when it loaded the model
+        return
+    if state["env_seed"] is not None:
+        venv.seed(state["env_seed"])
+        learner._last_obs = venv.reset()  # type: ignore[assignment]
+        return
+    log.warning("New episodes begin in all envs, because the old ones cannot be continued: %s", problem)
+    venv.unwrapped.reset()  # uses up those seeds: new episodes are not the first ones of the training again
+    set_env_random_state(venv, state["env_random"])
     learner.set_env(venv, force_reset=True)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch as th
 from helpers.policy_tools import corridor, ppo
-from helpers.toy_envs import Corridor, CorridorTask
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
@@ -196,6 +195,18 @@ def test_killed_in_the_warm_up_and_again(llama: str, tmp_path: Path) -> None:
     assert found.ent_coef == 7.0
 
 
+def test_a_full_disk_leaves_the_last_checkpoint(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        if model.num_timesteps > WIDTH:
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(lmpolicy.training.checkpoints, "save", full)
+    model = ppo(llama, make_vec_env(corridor, 2, seed=0))
+    with pytest.raises(OSError, match="no space left"):
+        model.learn(4 * WIDTH, Checkpoints(tmp_path))
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1", "2"]
+
+
 def test_a_checkpoint_is_taken_after_the_update(llama: str, tmp_path: Path) -> None:
     model = ppo(llama, make_vec_env(corridor, 2, seed=0)).learn(2 * WIDTH, Checkpoints(tmp_path))
     last = PPO.load(lmpolicy.training.checkpoints.newest_checkpoint(tmp_path) / "model.zip", device="cpu")
@@ -217,6 +228,7 @@ def test_what_a_killed_save_left_is_no_checkpoint(llama: str, tmp_path: Path) ->
     run.killed(tmp_path, 4 * WIDTH, at=2 * WIDTH + 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lmpolicy.training.checkpoints, "random_state", lambda: exit("killed"))
+        patch.setattr(lmpolicy.training.checkpoints.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(SystemExit):
             run.resumed(tmp_path, 4 * WIDTH)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
@@ -240,27 +252,37 @@ def test_a_rollout_that_was_stopped_is_no_checkpoint(llama: str, tmp_path: Path)
 # Envs that cannot be restored
 
 
-class Locked(Corridor):
-    """An env with a part that cannot be copied."""
+class Dice(gym.Env):
+    """Observes numbers at random; cannot be copied."""
 
-    def __init__(self) -> None:
-        import threading
+    observation_space = gym.spaces.Discrete(1000)
+    action_space = gym.spaces.Discrete(2)
 
-        self.lock = threading.Lock()
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.cannot = (one for one in ())
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return int(self.np_random.integers(1000)), {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        self.steps += 1
+        return int(self.np_random.integers(1000)), float(self.steps), self.steps == self.length, False, {}
 
 
-def locked() -> gym.Env:
-    return lmpolicy.TextObservationWrapper(Locked(), CorridorTask(), max_prompt_bytes=1024)
+def dice(length: int) -> gym.Env:
+    return lmpolicy.TextObservationWrapper(Dice(length))
 
 
 @pytest.mark.parametrize("where", ["cannot be copied", "other processes"])
 def test_new_episodes_begin_and_the_log_says_so(
     llama: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    make = locked if where == "cannot be copied" else corridor
     cls = partial(SubprocVecEnv, start_method="fork") if where == "other processes" else None
     run = Run(
-        lambda: VecNormalize(make_vec_env(make, 2, seed=0, vec_env_cls=cls), norm_obs=False),
+        lambda: VecNormalize(make_vec_env(partial(dice, 5), 2, seed=0, vec_env_cls=cls), norm_obs=False),
         lambda env: ppo(llama, env),
         lambda: [WatchLearning()],
     )
@@ -273,7 +295,7 @@ def test_new_episodes_begin_and_the_log_says_so(
         model = lmpolicy.resume(tmp_path, run.make_env(), callbacks, device="cpu")
         assert "New episodes begin in all envs" in caplog.text
     assert (
-        "Locked.lock cannot be pickled" if where == "cannot be copied" else "SubprocVecEnv run in other processes"
+        "Dice.cannot cannot be pickled" if where == "cannot be copied" else "SubprocVecEnv run in other processes"
     ) in caplog.text
     normalize = model.get_vec_normalize_env()
     assert normalize is not None
@@ -283,25 +305,8 @@ def test_new_episodes_begin_and_the_log_says_so(
     normalize.close()
 
 
-class Dice(gym.Env):
-    """Observes numbers at random; cannot be copied."""
-
-    observation_space = gym.spaces.Discrete(1000)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self.cannot = (one for one in ())
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
-        super().reset(seed=seed)
-        return int(self.np_random.integers(1000)), {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
-        return int(self.np_random.integers(1000)), 1.0, False, False, {}
-
-
 def test_new_episodes_are_not_those_of_the_beginning(llama: str, tmp_path: Path) -> None:
-    make = partial(make_vec_env, lambda: lmpolicy.TextObservationWrapper(Dice()), 1, seed=0)
+    make = partial(make_vec_env, partial(dice, 1000), 1, seed=0)
     run = Run(make, lambda env: ppo(llama, env))
     run.killed(tmp_path, 4 * 8, at=18)
     model = lmpolicy.resume(tmp_path, make(), device="cpu")
@@ -314,6 +319,23 @@ def test_new_episodes_are_not_those_of_the_beginning(llama: str, tmp_path: Path)
     expected.bit_generator.state = saved
     assert found == expected.integers(1000, size=3).tolist()
     assert not np.array_equal(venv.reset(), first)
+
+
+@pytest.mark.parametrize(
+    ("cls", "at"),
+    [(DummyVecEnv, 3), (DummyVecEnv, 2 * WIDTH + 3), (partial(SubprocVecEnv, start_method="fork"), 2 * WIDTH + 3)],
+)
+def test_episodes_that_begin_at_a_checkpoint_need_no_copy(
+    llama: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, cls: Any, at: int
+) -> None:
+    make = partial(make_vec_env, partial(dice, 4), 2, seed=0, vec_env_cls=cls)
+    run = Run(lambda: VecNormalize(make(), norm_obs=False), lambda env: ppo(llama, env), lambda: [WatchLearning()])
+    expected = run.whole(tmp_path / "whole", 4 * WIDTH)
+    run.killed(tmp_path / "killed", 4 * WIDTH, at=at)
+    caplog.clear()
+    found = run.resumed(tmp_path / "killed", 4 * WIDTH)
+    assert_same(state(found), state(expected))
+    assert "New episodes begin" not in caplog.text
 
 
 def test_other_envs_are_refused(llama: str, tmp_path: Path) -> None:
