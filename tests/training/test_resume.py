@@ -407,6 +407,25 @@ def test_a_state_that_is_no_json_is_refused(llama: str, tmp_path: Path) -> None:
         ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, [Odd(), Checkpoints(tmp_path)])
 
 
+def test_watching_goes_on(llama: str, tmp_path: Path) -> None:
+    def watched(name: str, at: int | None = None) -> tuple[WatchLearning, list[str]]:
+        watch = WatchLearning(every=1, n_turns=3, folder=tmp_path / name)
+        run = Run(lambda: make_vec_env(corridor, 2, seed=0), lambda env: ppo(llama, env), lambda: [watch])
+        if at is not None:
+            run.killed(tmp_path / name, 4 * WIDTH, at)
+            watch = WatchLearning(every=1, n_turns=3, folder=tmp_path / name)
+            run.resumed(tmp_path / name, 4 * WIDTH)
+        else:
+            run.whole(tmp_path / name, 4 * WIDTH)
+        return watch, (tmp_path / name / "turns.jsonl").read_text().splitlines()
+
+    watch, turns = watched("whole")
+    again, turns_again = watched("killed", at=2 * WIDTH + 3)
+    assert_same(again.state_dict(), watch.state_dict())
+    assert len(turns) == 12
+    assert turns_again == turns
+
+
 # Folders
 
 
