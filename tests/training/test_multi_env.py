@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -274,3 +275,21 @@ def test_each_env_is_scaled_by_its_own_returns_and_statistics_are_kept(tmp_path:
         PerEnvRewardNormalization.load(
             tmp_path / "rewards.json", make_multi_env({"Blackjack-v1": 1}, normalize_reward=False)
         )
+
+
+def test_saved_statistics_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, path = make_multi_env([CORRIDOR], 0), tmp_path / "scaling.json"
+    assert isinstance(env, PerEnvRewardNormalization)
+    env.save(path)
+    before = path.read_text()
+    env.ret_rms["Corridor"].mean = np.array(7.0)
+
+    def full(number: int) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            env.save(path)
+    assert path.read_text() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["scaling.json"]
