@@ -33,7 +33,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.train import evaluate
 from benchmarks.learning.worlds import RandomPhrases, missing
-from lmpolicy import Hyperparameters, LMActorCriticPolicy
+from lmpolicy import Hyperparameters, LMActorCriticPolicy, save
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
 HELD_OUT = ("purple", "box")
@@ -156,8 +156,7 @@ def train(world: str, seed: int, folder: Path, steps: int | None) -> PPO:
     settings = settings_of(world, WORLDS[world][1][0])
     model = PPO(LMActorCriticPolicy, settings.make_env(seed), seed=seed, device="cpu", **settings.ppo)
     model.learn(steps or settings.total_timesteps, callback=settings.callbacks())
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(path)
+    save(model, path)
     return model
 
 

@@ -69,7 +69,7 @@ def train(seed, args):
     with ExitStack() as stack:
         measure = measurement(model, runs, evaluation_envs(example, runs, int(training.action_space.n), seed), stack)
         along = EvaluateAlong(total // EVALUATIONS, measure)
-        model.learn(total, callback=[*example.callbacks(), along])
+        model.learn(total, callback=[*example.make_callbacks(), along])
         seconds = along.seconds()
         for sampled in (False, True):
             measure(model.num_timesteps, seconds, sampled)

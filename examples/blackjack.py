@@ -4,7 +4,8 @@
     python examples/blackjack.py --generate   # the model writes its answers in free text
 
 Plays blackjack at random, with the untrained model and with the trained model. Prints what each wins per round, and
-what the trained model does with each hand. Writes the checkpoint to runs/blackjack. Ctrl-C ends the training early.
+what the trained model does with each hand. Writes the checkpoint to a new folder in runs/blackjack. Ctrl-C ends the
+training early. With --resume runs/blackjack/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -38,7 +39,7 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
 
     settings, writing = SETTINGS, {}
     if args.generate:
@@ -46,11 +47,15 @@ def main(argv=None):
         writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
     arguments = settings.ppo
     arguments["policy_kwargs"] |= {"model": args.model, "ratio_level": "sum"}  # of answers as short as these
+    callbacks = [*settings.callbacks(), lmpolicy.Checkpoints(run)]
     try:
         train_env = settings.make_env(args.seed, **writing)
         eval_env = settings.make_env(args.seed + 1000, n_envs=50, training=False, **writing)
         random_env = settings.make_env(args.seed + 1000, n_envs=50, training=False)
-        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
@@ -59,28 +64,28 @@ def main(argv=None):
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
     random_env.action_space.seed(args.seed)
-    scores = {
-        "random": evaluate(RandomPlay(random_env.action_space), random_env),
-        "before training": evaluate(model),
-    }
+    scores = {"random": evaluate(RandomPlay(random_env.action_space), random_env)}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
 
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, *settings.callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     show_decisions(model, writing)
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is about -0.05: the house wins)")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def show_decisions(model, writing):
@@ -117,7 +122,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=1000, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/blackjack"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/blackjack"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

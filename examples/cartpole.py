@@ -4,7 +4,8 @@
     python examples/cartpole.py --generate   # the model writes its answers in free text; slower
 
 Plays CartPole at random, with the untrained model and with the trained model. Prints the three returns, draws the
-learning curve and shows one episode in words. Writes its files to runs/cartpole. Ctrl-C ends the training early.
+learning curve and shows one episode in words. Writes its files to a new folder in runs/cartpole. Ctrl-C ends the
+training early. With --resume runs/cartpole/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, WatchLearning
+from lmpolicy.files import whole_file
 
 ENV_ID = "CartPole-v1"
 BEST = 500
@@ -46,8 +48,14 @@ class LearningCurve(BaseCallback):
         self.episodes += [(self.num_timesteps, value) for value in returns]
         return True
 
+    def state_dict(self):
+        return {"episodes": self.episodes, "evaluations": self.evaluations}
+
+    def load_state_dict(self, state):
+        self.episodes, self.evaluations = state["episodes"], state["evaluations"]
+
     def _on_rollout_start(self):
-        if self.num_timesteps >= self.every * (len(self.evaluations) + 1):
+        if self.num_timesteps >= self.every * len(self.evaluations):
             mean, _ = self.evaluate(self.model)
             self.evaluations.append((self.num_timesteps, mean))
             print(f"{self.num_timesteps:8,} env steps: mean return {mean:.1f} in evaluation")
@@ -65,7 +73,7 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
 
     settings, writing = SETTINGS, {}
     if args.generate:
@@ -73,19 +81,24 @@ def main(argv=None):
         writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
     arguments = settings.ppo
     arguments["policy_kwargs"] |= {"model": args.model, "ratio_level": "sum"}  # of answers as short as these
+    curve = LearningCurve(lambda policy: evaluate(policy), every=args.steps // 10)
+    callbacks = [curve, WatchLearning(), *settings.callbacks(), lmpolicy.Checkpoints(run)]
     try:
         # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
         train_env = settings.make_env(args.seed, **writing)
         eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False, **writing)
         random_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
-        model = PPO(
-            LMActorCriticPolicy,
-            train_env,
-            device=args.device,
-            seed=args.seed,
-            tensorboard_log=args.output / "tensorboard",
-            **arguments,
-        )
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(
+                LMActorCriticPolicy,
+                train_env,
+                device=args.device,
+                seed=args.seed,
+                tensorboard_log=run / "tensorboard",
+                **arguments,
+            )
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
@@ -94,16 +107,17 @@ def main(argv=None):
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
     random_env.action_space.seed(args.seed)
-    scores = {
-        "random": evaluate(RandomPlay(random_env.action_space), random_env),
-        "before training": evaluate(model),
-    }
+    scores = {"random": evaluate(RandomPlay(random_env.action_space), random_env)}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
+        curve.evaluations.append((0, scores["before training"][0]))
 
     # Train.
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
-    start, bar, curve = time.perf_counter(), ProgressBarCallback(), LearningCurve(evaluate, every=args.steps // 10)
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    start, bar = time.perf_counter(), ProgressBarCallback()
     try:
-        model.learn(args.steps, callback=[bar, curve, WatchLearning(), *settings.callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
         ending = ""
     except KeyboardInterrupt:
         bar.on_training_end()
@@ -111,21 +125,17 @@ def main(argv=None):
     minutes = (time.perf_counter() - start) / 60
 
     # Keep and show the results.
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
-    evaluations = [
-        (0, scores["before training"][0]),
-        *curve.evaluations,
-        (model.num_timesteps, scores["after training"][0]),
-    ]
-    draw_learning_curve(args.output / "learning_curve.png", curve.episodes, evaluations, scores["random"][0])
+    evaluations = [*curve.evaluations, (model.num_timesteps, scores["after training"][0])]
+    draw_learning_curve(run / "learning_curve.png", curve.episodes, evaluations, scores["random"][0])
     show_episode(model, args.seed, writing)
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is {BEST})")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint      {args.output / 'model.zip'}\nlearning curve  {args.output / 'learning_curve.png'}")
-    print(f"what it did     tensorboard --logdir {args.output / 'tensorboard'}, and turns.jsonl in there")
+    print(f"checkpoint      {checkpoint}\nlearning curve  {run / 'learning_curve.png'}")
+    print(f"what it did     tensorboard --logdir {run / 'tensorboard'}, and turns.jsonl in there")
 
 
 def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
@@ -148,7 +158,8 @@ def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
         xlabel="env steps", ylabel="return per episode", title=f"{ENV_ID}, PPO with a language model", ylim=(0, None)
     )
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.savefig(path, dpi=120)
+    with whole_file(path) as file:
+        figure.savefig(file, format="png", dpi=120)
     plt.close(figure)
 
 
@@ -203,7 +214,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("runs/cartpole"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/cartpole"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import matplotlib  # noqa: F401

@@ -3,8 +3,8 @@
     python examples/custom_task.py
 
 Copy this file, put your environment and its words where the thermostat is, and train. Prints the return of random play,
-of the untrained model and of the trained model. Writes the checkpoint to runs/custom_task. Ctrl-C ends the training
-early.
+of the untrained model and of the trained model. Writes the checkpoint to a new folder in runs/custom_task. Ctrl-C ends
+the training early. With --resume runs/custom_task/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
+import lmpolicy
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, TextTask
 
 
@@ -79,19 +80,26 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
 
+    callbacks = [lmpolicy.Checkpoints(run)]
     train_env = make_vec_env(make_env, n_envs=8, seed=args.seed)
     eval_env = make_vec_env(make_env, n_envs=20, seed=args.seed + 1000)
     try:
-        model = PPO(
-            LMActorCriticPolicy,
-            train_env,
-            policy_kwargs={"model": args.model, "score_normalization": "token"},  # new phrases, of different lengths
-            device=args.device,
-            seed=args.seed,
-            **HYPERPARAMETERS,
-        )
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(
+                LMActorCriticPolicy,
+                train_env,
+                policy_kwargs={
+                    "model": args.model,
+                    "score_normalization": "token",
+                },  # new phrases, of different lengths
+                device=args.device,
+                seed=args.seed,
+                **HYPERPARAMETERS,
+            )
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
@@ -100,25 +108,28 @@ def main(argv=None):
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
     eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
 
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=bar)
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     show_answers(model)
     print(f"\nThermostat: mean return of {args.episodes} episodes (40 minutes; the best possible is about 38)")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def show_answers(model):
@@ -141,7 +152,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=20_000, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/custom_task"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/custom_task"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

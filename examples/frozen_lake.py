@@ -3,7 +3,8 @@
     python examples/frozen_lake.py
 
 Walks at random, with the untrained model and with the trained model. Prints how often each arrives, and where the
-trained model goes on each tile. Writes the checkpoint to runs/frozen_lake. Ctrl-C ends the training early.
+trained model goes on each tile. Writes the checkpoint to a new folder in runs/frozen_lake. Ctrl-C ends the training
+early. With --resume runs/frozen_lake/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -37,14 +38,18 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
 
+    callbacks = [*SETTINGS.callbacks(), lmpolicy.Checkpoints(run)]
     train_env = SETTINGS.make_env(args.seed)
     eval_env = SETTINGS.make_env(args.seed + 1000, n_envs=20, training=False)
     arguments = SETTINGS.ppo
     arguments["policy_kwargs"]["model"] = args.model
     try:
-        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
@@ -53,25 +58,28 @@ def main(argv=None):
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
     eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space)), "before training": evaluate(model)}
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
 
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, *SETTINGS.callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     show_way(model)
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is 1: always at the goal)")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def show_way(model):
@@ -95,7 +103,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/frozen_lake"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/frozen_lake"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

@@ -4,7 +4,8 @@
 
 Text makes the observations and the actions of all envs alike, so that one policy with one LoRA and one value head plays
 all of them. Plays each game at random, with the untrained model and with the trained model, and prints the returns.
-Writes the checkpoint to runs/many_envs. Ctrl-C ends the training early.
+Writes the checkpoint to a new folder in runs/many_envs. Ctrl-C ends the training early. With --resume runs/many_envs/1
+and otherwise the same arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.utils import LinearSchedule
 
+import lmpolicy
 from lmpolicy import (
     EntropySchedule,
     EnvCopies,
@@ -52,7 +54,7 @@ STEPS = 20_480
 """Env steps in each env."""
 
 
-def callbacks():
+def make_callbacks():
     """Make the callbacks of a training: the returns of each env in the log, and less exploration towards the end."""
     return [WatchLearning(), EntropySchedule(0.02, 0.0)]
 
@@ -70,18 +72,22 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
 
+    callbacks = [*make_callbacks(), lmpolicy.Checkpoints(run)]
     train_env = make_multi_env(ENVS, args.seed, gamma=HYPERPARAMETERS["gamma"])
     try:
-        model = PPO(
-            LMActorCriticPolicy,
-            train_env,
-            policy_kwargs={**POLICY_KWARGS, "model": args.model},
-            device=args.device,
-            seed=args.seed,
-            **HYPERPARAMETERS,
-        )
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(
+                LMActorCriticPolicy,
+                train_env,
+                policy_kwargs={**POLICY_KWARGS, "model": args.model},
+                device=args.device,
+                seed=args.seed,
+                **HYPERPARAMETERS,
+            )
     except OSError as error:  # no such language model
         raise SystemExit(str(error)) from None
 
@@ -99,24 +105,26 @@ def main(argv=None):
         return scores
 
     scores = {"random": evaluate(RandomPlay(train_env.observation_space, args.seed))}
-    scores["before training"] = evaluate(model)
+    if not args.resume:
+        scores["before training"] = evaluate(model)
 
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, *callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     print(f"\nmean return of {args.episodes} episodes\n  {'env':<16}" + "".join(f"{name:>20}" for name in scores))
     for env_id, *cells in zip(eval_envs, *scores.values(), strict=True):
         print(f"  {env_id:<16}" + "".join(f"{f'{mean:.2f} +- {error:.2f}':>20}" for mean, error in cells))
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def parse_arguments(argv):
@@ -130,7 +138,8 @@ def parse_arguments(argv):
     )
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation, in each env")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/many_envs"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/many_envs"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

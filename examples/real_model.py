@@ -6,8 +6,9 @@
     python examples/real_model.py --generate       # the model writes its answers in free text; slower
 
 Plays at random, with the untrained model and with the trained model: with its most likely actions, and with actions
-sampled from its probabilities. Prints the returns and an episode in words. Writes the checkpoint to runs/real_model.
-Ctrl-C ends the training early.
+sampled from its probabilities. Prints the returns and an episode in words. Writes the checkpoint to a new folder in
+runs/real_model. Ctrl-C ends the training early. With --resume runs/real_model/1 and otherwise the same arguments, a run
+that was stopped goes on.
 """
 
 import argparse
@@ -68,19 +69,22 @@ class Report(BaseCallback):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
-
     # The settings of the env, with those of the model in place of the bundled one's.
     writing = {}
-    settings = (SETTINGS if args.env == ENV_ID else lmpolicy.hyperparameters(args.env)).for_model(args.model)
-    if args.generate:
-        settings = settings.for_free_text()
-        writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
     try:
+        settings = (SETTINGS if args.env == ENV_ID else lmpolicy.hyperparameters(args.env)).for_model(args.model)
+        if args.generate:
+            settings = settings.for_free_text()
+            writing = {"action_mode": "generate", "tokenizer": args.model, "max_new_tokens": args.generate}
         train_env = settings.make_env(args.seed, **writing)
         eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False, **writing)
         random_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
-        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **settings.ppo)
+        run = args.resume or lmpolicy.new_run(args.output)
+        callbacks = [Report(), *settings.callbacks(), lmpolicy.Checkpoints(run)]
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **settings.ppo)
     except (ImportError, OSError, gym.error.Error) as error:  # no such language model; no such env, or no package
         raise SystemExit(str(error)) from None
 
@@ -88,29 +92,29 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, env, args.episodes, deterministic=not sampled, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    scores = {
-        "random": evaluate(RandomPlay(random_env, args.seed), random_env),
-        "before training": evaluate(model),
-        "before training, sampled": evaluate(model, sampled=True),
-    }
+    scores = {"random": evaluate(RandomPlay(random_env, args.seed), random_env)}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
+        scores["before training, sampled"] = evaluate(model, sampled=True)
     show_scores(args, scores)
 
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, Report(), *settings.callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     scores["after training, sampled"] = evaluate(model, sampled=True)
     show_episode(model, settings.make_env(args.seed + 2000, n_envs=1, training=False, **writing))
     show_scores(args, scores)
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def show_scores(args, scores):
@@ -166,7 +170,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=STEPS, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=40, help="episodes per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/real_model"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/real_model"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

@@ -5,7 +5,8 @@
 Makes games of TextWorld, where a coin lies at the end of a chain of rooms, and trains on them. Prints how often random
 commands, the untrained model and the trained model win these games, and how often the trained model wins games that it
 was not trained on. Then plays one of those, in words. Needs ``pip install "lmpolicy[textworld]"``. Writes the
-checkpoint to runs/text_world. Ctrl-C ends the training early.
+checkpoint to runs/text_world. Ctrl-C ends the training early. With --resume runs/text_world/1 and otherwise the same
+arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -43,20 +44,24 @@ class RandomPlay:
 
 def main(argv=None):
     args = parse_arguments(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    run = args.resume or lmpolicy.new_run(args.output)
     games = {**SETTINGS.env_kwargs, "level": args.level, "games": args.games}
     settings = replace(SETTINGS, env_kwargs=games)
     others = replace(SETTINGS, env_kwargs={**games, "split": "test", "games": args.test_games})
     arguments = settings.ppo
     if args.model is not None:
         arguments["policy_kwargs"]["model"] = args.model
+    callbacks = [*settings.callbacks(), lmpolicy.Checkpoints(run)]
     try:
         AutoConfig.from_pretrained(models.resolve(args.model))  # finds a wrong name before games are made for minutes
         # In training, a new room is worth a point, too. In evaluation, only the coin is.
         train_env = settings.make_env(args.seed)
         eval_env = settings.make_env(args.seed + 1000, n_envs=10, training=False)
         other_env = others.make_env(args.seed + 2000, n_envs=10, training=False)
-        model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
     except (ImportError, OSError, ValueError) as error:  # no textworld; no such language model; no such level
         raise SystemExit(str(error)) from None
 
@@ -64,17 +69,20 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    scores = {"random": evaluate(RandomPlay(eval_env, args.seed)), "before training": evaluate(model)}
-    print(f"Training for {args.steps:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
+    scores = {"random": evaluate(RandomPlay(eval_env, args.seed))}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
     start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
     try:
-        model.learn(args.steps, callback=[bar, *settings.callbacks()])
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
     except KeyboardInterrupt:
         bar.on_training_end()
         ending = " (stopped early by Ctrl-C)"
     minutes = (time.perf_counter() - start) / 60
 
-    model.save(args.output / "model")
+    checkpoint = lmpolicy.save(model, run / "model")
     scores["after training"] = evaluate(model)
     unseen, unseen_error = evaluate(model, other_env)
     show_game(model, others.make_env(args.seed + 3000, n_envs=1, training=False))
@@ -83,7 +91,7 @@ def main(argv=None):
         print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
     print(f"and of {args.test_games} games that it was not trained on: {unseen:.2f} +- {unseen_error:.2f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
-    print(f"checkpoint  {args.output / 'model.zip'}")
+    print(f"checkpoint  {checkpoint}")
 
 
 def show_game(model, env):
@@ -113,7 +121,8 @@ def parse_arguments(argv):
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
     parser.add_argument("--episodes", type=int, default=50, help="games per evaluation")
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/text_world"), help="folder for what is written")
+    parser.add_argument("--output", type=Path, default=Path("runs/text_world"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
     args = parser.parse_args(argv)
     try:
         import rich  # noqa: F401

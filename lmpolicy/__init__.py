@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
+    from lmpolicy.training.checkpoints import Checkpoints
     from lmpolicy.training.env_settings import EnvCopies
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
+    from lmpolicy.training.resuming import resume
+    from lmpolicy.training.saving import new_run, save
     from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
 __all__ = [
+    "Checkpoints",
     "CriticWarmup",
     "EntropySchedule",
     "EnvCopies",
@@ -47,9 +51,13 @@ __all__ = [
     "extract_action",
     "hyperparameters",
     "make_multi_env",
+    "new_run",
+    "resume",
+    "save",
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
+    "Checkpoints": "lmpolicy.training.checkpoints",
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.env_settings",
@@ -62,6 +70,9 @@ _LAZY = {
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "make_multi_env": "lmpolicy.training.multi_env",
+    "new_run": "lmpolicy.training.saving",
+    "resume": "lmpolicy.training.resuming",
+    "save": "lmpolicy.training.saving",
 }
 
 

@@ -94,7 +94,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self.backbone = Backbone(self.settings if self._saved_lora is None else self._resolved(self._saved_lora))
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
-        self.critic_only = False  # if True, optimizer steps do not change the LM
+        self.critic_only = False  # if True, optimizer steps do not change the LM, until the policy acts again
         critic = list(self.backbone.value_head.parameters())
         actor = [parameter for parameter in self.backbone.lm.parameters() if parameter.requires_grad]
         groups = [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
@@ -108,9 +108,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def set_training_mode(self, mode: bool) -> None:
         """Put the policy into training or evaluation mode.
 
-        SB3 asks for it in every ``predict``; walking all modules takes as long as a tenth of an answer does.
-
-        :param mode: True for training.
+        :param mode: True for training. SB3 asks in every ``predict``, and walking all modules takes time.
         """
         if mode != self.training:
             super().set_training_mode(mode)
@@ -123,6 +121,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :return: actions, int64 ``(B,)``, or rows of token ids, ``(B, W)``; values, float32 ``(B, 1)``;
             log-probabilities, float32 ``(B,)``.
         """
+        self.critic_only = False  # it is for one update; after an error in that, nobody else would end it
         decision = self._guarded(self.actor.act, obs, deterministic)
         if self.guard is not None:
             self.guard.acted(decision)

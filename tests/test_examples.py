@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
 from stable_baselines3 import PPO
 
 import lmpolicy
@@ -88,7 +89,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finish
         module, folder, printed = load(name), tmp_path_factory.mktemp(name) / "new" / "folder", StringIO()
         with redirect_stdout(printed):
             run(module, folder)
-        return Finished(module, folder, printed.getvalue())
+        return Finished(module, folder / "1", printed.getvalue())
 
     return run_once
 
@@ -133,7 +134,42 @@ def test_ctrl_c_ends_the_training_but_not_the_example(
     printed = capsys.readouterr().out
     assert "stopped early by Ctrl-C" in printed
     assert "after training" in scores(printed)
-    assert (tmp_path / "model.zip").exists()
+    assert (tmp_path / "1" / "model.zip").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_was_stopped_goes_on_in_its_folder(
+    finished: Callable[[str], Finished], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, module = finished(name), load(name)
+    arguments = ["--steps", "64", "--episodes", "4", "--seed", "3", "--device", "cpu"]
+
+    def stop(self: PPO) -> None:
+        raise SystemExit("killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PPO, "train", stop)
+        with pytest.raises(SystemExit, match="killed"):
+            module.main([*arguments, "--output", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    module.main([*arguments, "--resume", str(tmp_path / "1")])
+    printed = capsys.readouterr().out
+    assert "checkpoint  " in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    model, expected = (PPO.load(path / "model.zip", device="cpu") for path in (tmp_path / "1", whole.folder))
+    assert model.num_timesteps == expected.num_timesteps
+    if name != "text_world":  # its games cannot be copied
+        for one, other in zip(model.policy.parameters(), expected.policy.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("example", ["frozen_lake"], indirect=True)
+def test_a_second_run_overwrites_nothing(example: ModuleType, tmp_path: Path) -> None:
+    run(example, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    run(example, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+    assert {path: path.read_bytes() for path in (tmp_path / "1").rglob("*") if path.is_file()} == before
 
 
 def test_cartpole_draws_the_curve_and_tells_an_episode(finished: Callable[[str], Finished]) -> None:
@@ -201,7 +237,7 @@ def test_answers_in_free_text(example: ModuleType, tmp_path: Path, capsys: pytes
         "FrozenLake-v1": r"^      '.*' -> move (left|down|right|up)$",
     }
     assert re.search(said[example.ENV_ID], printed, re.MULTILINE)
-    assert PPO.load(tmp_path / "model.zip", device="cpu").action_space.max_new_tokens == 4
+    assert PPO.load(tmp_path / "1" / "model.zip", device="cpu").action_space.max_new_tokens == 4
     with pytest.raises(SystemExit) as stop:
         example.main(["--generate", "--model", str(tmp_path / "nonexistent"), "--output", str(tmp_path)])
     assert "nonexistent" in str(stop.value)
@@ -236,7 +272,7 @@ def test_help_names_every_option(example: ModuleType, capsys: pytest.CaptureFixt
         example.main(["--help"])
     assert stop.value.code == 0
     printed = capsys.readouterr().out
-    for option in ("--model", "--device", "--steps", "--episodes", "--seed", "--output"):
+    for option in ("--model", "--device", "--steps", "--episodes", "--seed", "--output", "--resume"):
         assert option in printed
 
 

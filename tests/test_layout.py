@@ -23,11 +23,12 @@ MAX_FUNCTION_LINES = 45
 LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.bundled": (),
     "lmpolicy.cache": (),
+    "lmpolicy.files": (),
     "lmpolicy.models": ("lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.text": ("lmpolicy.models",),
     "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
-    "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models"),
+    "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models", "lmpolicy.files"),
     "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),
     "lmpolicy.training": (
         "lmpolicy.text",
@@ -37,6 +38,7 @@ LAYERS: dict[str, Sequence[str]] = {
         "lmpolicy.policy",
         "lmpolicy.models",
         "lmpolicy.bundled",
+        "lmpolicy.files",
     ),
 }
 """What each layer may import of the project, besides itself."""

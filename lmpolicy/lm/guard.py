@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import torch as th
 
+from lmpolicy.files import claim_number, whole_file
 from lmpolicy.lm.actor import Actor, Decision
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.judging import LearningJudge
 from lmpolicy.lm.quantization import is_plain
 
-CHECKPOINT = "lmpolicy_last_good.zip"
-"""Name of the file with the last good weights, in the folder of the run."""
+RESCUED = "lmpolicy_last_good"
+"""Name of the folder of last good weights, in the folder of the run. Each stop gets a numbered folder in it."""
 
 
 class NonFiniteError(FloatingPointError):
@@ -27,10 +28,10 @@ class NonFiniteError(FloatingPointError):
 class Saver(Protocol):
     """Write itself to a file, as a policy and its learner do."""
 
-    def save(self, path: str) -> None:
+    def save(self, path: Any) -> None:
         """Write a checkpoint.
 
-        :param path: file to write.
+        :param path: name of a file, or an open binary file.
         """
 
 
@@ -105,6 +106,22 @@ class Guard:
     def stepped(self) -> None:
         """Count an optimizer step."""
         self.optimizer_steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the guard and its judge counted, as numbers and texts."""
+        return {
+            "optimizer_steps": self.optimizer_steps,
+            "env_steps": self.env_steps,
+            "judge": self.judge.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from a state.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self.optimizer_steps, self.env_steps = state["optimizer_steps"], state["env_steps"]
+        self.judge.load_state_dict(state["judge"])
 
     def _when(self) -> str:
         return f"after {self.optimizer_steps} optimizer steps and {self.env_steps} env steps"
@@ -189,13 +206,14 @@ class Guard:
         if not all(_is_finite(parameter) for parameter in policy.parameters() if is_plain(parameter)):
             return "The weights in memory are not finite, so none were saved: go back to a checkpoint of your own"
         what = "those that the last rollout acted on" if self._good else "those before the step"
-        path = (self.folder or Path()).resolve() / CHECKPOINT
+        folder = (self.folder or Path()).resolve() / RESCUED
         saved, more = (policy, "") if self.learner is None else (self.learner, ", env=env")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            saved.save(str(path))
+            path = claim_number(folder) / "model.zip"
+            with whole_file(path) as file:
+                saved.save(file)
         except Exception as error:  # an error of the disk must not hide why training stopped
-            return f"The weights in memory are good ({what}), but saving them to {path} failed: {error!r}"
+            return f"The weights in memory are good ({what}), but saving them to {folder} failed: {error!r}"
         how = f"{type(saved).__name__}.load({str(path)!r}{more})"
         return f"Last good checkpoint, weights as in memory ({what}): {path}; load it with {how}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch as th
 
@@ -67,6 +68,34 @@ class LearningJudge:
         self._equal: tuple[int, int] = (0, 0)  # updates in a row with equal advantages, and the decisions in them
         self._decisions = 0
         self._first_gradient: th.Tensor | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was counted over judgements and updates, as numbers and texts.
+
+        Decisions since the last judgement are left out, so the next one comes up to 256 decisions later.
+        """
+        return {
+            "warned": sorted(self.warned),
+            "judgements": self.judgements,
+            "began_open": self._began_open,
+            "in_a_row": [self._sure_early, self._sure_same, self._ignoring],
+            "equal": list(self._equal),
+            "decisions": self._decisions,
+            "first_gradient": None if self._first_gradient is None else self._first_gradient.tolist(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from a state.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self.warned, self.judgements = set(state["warned"]), state["judgements"]
+        self._began_open, self._decisions = state["began_open"], state["decisions"]
+        self._sure_early, self._sure_same, self._ignoring = state["in_a_row"]
+        updates, decisions = state["equal"]
+        self._equal = updates, decisions
+        gradient = state["first_gradient"]
+        self._first_gradient = None if gradient is None else th.tensor(gradient)
 
     def acted(self, decision: Decision) -> None:
         """Note the decisions of one step of a rollout.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
@@ -13,7 +15,8 @@ class CriticWarmup(BaseCallback):
 
     In these rollouts, the policy is not updated. The critic learns returns of GAE with lambda 1, which are sums of
     rewards until the end of the episode, or until the end of the rollout plus the value there. The env steps count as
-    steps of training. A model that has been trained before gets no warm-up.
+    steps of training. A model that has been trained before gets no warm-up, unless :func:`lmpolicy.resume` continues
+    one.
 
     :param rollouts: number of rollouts.
     :raises ValueError: if ``rollouts`` is not a positive integer.
@@ -25,12 +28,27 @@ class CriticWarmup(BaseCallback):
             raise ValueError(f"the warm-up takes a positive number of rollouts, got {rollouts!r}")
         self.rollouts = rollouts
         self._left = 0
+        self._resumed = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of rollouts that are left."""
+        return {"left": self._left}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with a warm-up that was interrupted.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._left, self._resumed = state["left"], True
 
     def _on_training_start(self) -> None:
-        self._left = 0 if learner_of(self)._n_updates else self.rollouts
+        policy_of(self).critic_only = False
+        if not self._resumed:
+            self._left = 0 if learner_of(self)._n_updates else self.rollouts
+        self._resumed = False
 
     def _on_rollout_start(self) -> None:
-        policy_of(self).critic_only = self._left > 0
+        policy_of(self).critic_only = False
 
     def _on_step(self) -> bool:
         return True
@@ -43,6 +61,7 @@ class CriticWarmup(BaseCallback):
         gae_lambda, buffer.gae_lambda = buffer.gae_lambda, 1.0
         buffer.compute_returns_and_advantage(self.locals["values"], self.locals["dones"])
         buffer.gae_lambda = gae_lambda
+        policy_of(self).critic_only = True  # for the update that follows; acting in a new rollout ends it
 
     def _on_training_end(self) -> None:
         policy_of(self).critic_only = False
@@ -52,6 +71,8 @@ class EntropySchedule(BaseCallback):
     """Change PPO's ``ent_coef`` linearly over the training.
 
     A large coefficient at the beginning makes the policy explore. A small one at the end lets the policy become sure.
+    The coefficient of an update belongs to the same progress as its learning rate, which SB3 counts to the end of the
+    rollout. So the last update is given ``end``. Outside the updates, the learner has its own coefficient.
 
     :param start: entropy coefficient at the beginning.
     :param end: entropy coefficient at the end.
@@ -60,13 +81,46 @@ class EntropySchedule(BaseCallback):
     def __init__(self, start: float, end: float) -> None:
         super().__init__()
         self.start, self.end = start, end
+        self._own: tuple[OnPolicyAlgorithm, float] | None = None  # the learner, and its coefficient before the training
+        self._resumed: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the coefficient that the learner had before the training."""
+        return {"own": None if self._own is None else self._own[1]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the coefficient that the learner had before the training.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._resumed = state["own"]
+
+    def _on_training_start(self) -> None:
+        self._put_back()  # if a training was interrupted by an error
+        learner = learner_of(self)
+        self._own = learner, learner.ent_coef if self._resumed is None else self._resumed
+        self._resumed = None
 
     def _on_rollout_start(self) -> None:
-        learner = learner_of(self)
-        learner.ent_coef = self.end + (self.start - self.end) * learner._current_progress_remaining
+        assert self._own is not None
+        learner_of(self).ent_coef = self._own[1]
 
     def _on_step(self) -> bool:
         return True
+
+    def _on_rollout_end(self) -> None:
+        # SB3 updates its own count of the progress after this call, and before the update.
+        left = max(0.0, 1.0 - self.num_timesteps / self.locals["total_timesteps"])
+        learner_of(self).ent_coef = self.end + (self.start - self.end) * left
+
+    def _on_training_end(self) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._own is not None:
+            learner, coefficient = self._own
+            learner.ent_coef = coefficient
+            self._own = None
 
 
 def learner_of(callback: BaseCallback) -> OnPolicyAlgorithm:

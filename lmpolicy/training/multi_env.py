@@ -19,6 +19,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
+from lmpolicy.files import whole_file
 from lmpolicy.text.spaces import TextSpace, TokenSpace
 from lmpolicy.training.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
 
@@ -172,7 +173,7 @@ class PerEnvRewardNormalization(VecEnvWrapper):
         return self.old_reward.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write arguments and statistics as JSON.
+        """Write arguments and statistics as JSON, in a file that is written whole.
 
         :param path: the file.
         """
@@ -181,7 +182,8 @@ class PerEnvRewardNormalization(VecEnvWrapper):
             name: {"mean": float(rms.mean), "var": float(rms.var), "count": float(rms.count)}
             for name, rms in self.ret_rms.items()
         }
-        Path(path).write_text(json.dumps({**settings, "statistics": statistics}, indent=2) + "\n")
+        with whole_file(path) as file:
+            file.write(f"{json.dumps({**settings, 'statistics': statistics}, indent=2)}\n".encode())
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv) -> PerEnvRewardNormalization:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lmpolicy.files import append_lines
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import decode_bytes
 
@@ -98,12 +99,11 @@ def markdown(turns: Sequence[Turn]) -> str:
 def write_turns(path: Path, turns: Sequence[Turn]) -> None:
     """Append turns to a file, one JSON object per line.
 
-    :param path: file to append to. It is made, with its folder, if it does not exist.
+    :param path: file to append to. It is made, with its folder, if it does not exist. A line that a killed program did
+        not finish is cut off.
     :param turns: any number of turns.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(turn), ensure_ascii=False) + "\n" for turn in turns)
+    append_lines(path, (json.dumps(asdict(turn), ensure_ascii=False) for turn in turns))
 
 
 def _done(turn: Turn) -> str:

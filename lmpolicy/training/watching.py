@@ -80,6 +80,29 @@ class WatchLearning(BaseCallback):
         self._rollouts = 0
         self._norms: GradientNorms | None = None
         self._episodes: dict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=EPISODES))
+        self._counts: list[int | None] = []
+        self._shortened: list[bool | None] = []
+        self._resumed = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is counted over rollouts: episodes, tables, shortened prompts."""
+        return {
+            "rollouts": self._rollouts,
+            "random": self._random.bit_generator.state,
+            "episodes": {env_id: list(episodes) for env_id, episodes in self._episodes.items()},
+            "counts": self._counts,
+            "shortened": self._shortened,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from a state.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._rollouts, self._random.bit_generator.state = state["rollouts"], state["random"]
+        for env_id, episodes in state["episodes"].items():
+            self._episodes[env_id].extend((returned, length) for returned, length in episodes)
+        self._counts, self._shortened, self._resumed = state["counts"], state["shortened"], True
 
     def _on_training_start(self) -> None:
         policy, learner = policy_of(self), learner_of(self)
@@ -91,13 +114,24 @@ class WatchLearning(BaseCallback):
         if policy.guard is not None:
             policy.guard.learner, policy.guard.folder = learner, self._place
         starts = learner._last_episode_starts
-        fresh = starts is not None and bool(np.all(starts))
-        # The counter goes on over episodes and trainings, so its start is known after a reset or at the first step.
+        self._count_from(fresh=starts is not None and bool(np.all(starts)))
+        self._time = time.perf_counter()
+
+    def _count_from(self, fresh: bool) -> None:
+        """Find how many prompts were shortened so far.
+
+        The counter of an env goes on over episodes and trainings, so its start is known after a reset, or else at the
+        first step.
+
+        :param fresh: whether all envs have just been reset.
+        """
+        resumed, self._resumed = self._resumed, False
+        if resumed and not fresh:
+            return
         resets = self.training_env.unwrapped.reset_infos
-        self._counts: list[int | None] = [info.get("prompt_truncated") if fresh else None for info in resets]
+        self._counts = [info.get("prompt_truncated") if fresh else None for info in resets]
         # Whether the prompt that each env shows now was shortened; None where that is unknown.
         self._shortened = [False if count == 0 else None for count in self._counts]
-        self._time = time.perf_counter()
 
     def _on_rollout_start(self) -> None:
         self._first_step = self.num_timesteps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lmpolicy import (
     NonFiniteError,
     WatchLearning,
 )
+from lmpolicy.lm.guard import Guard
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,7 @@ def test_bad_reward_stops_before_the_step(llama: str, tmp_path: Path, settings: 
         model.learn(64, callback=Note())
     assert "the env gave a reward that is NaN or infinite" in str(caught.value)
     assert "VecCheckNan" in str(caught.value)
-    path = tmp_path / "lmpolicy_last_good.zip"
+    path = tmp_path / "lmpolicy_last_good" / "1" / "model.zip"
     assert f"LMActorCriticPolicy.load({str(path)!r})" in str(caught.value)
     assert all_finite(model.policy)
     loaded = LMActorCriticPolicy.load(str(path), device="cpu")
@@ -71,9 +73,11 @@ def test_training_goes_on_from_what_was_saved_of_the_learner(llama: str, tmp_pat
     model = ppo(
         llama, signs(lambda step: math.nan if step == 19 else 1.0 * step), tensorboard_log=str(tmp_path / "log")
     )
-    with pytest.raises(NonFiniteError, match=r"PPO\.load\(.*PPO_1/lmpolicy_last_good\.zip', env=env\)"):
+    with pytest.raises(NonFiniteError, match=r"PPO\.load\(.*PPO_1/lmpolicy_last_good/1/model\.zip', env=env\)"):
         model.learn(64, callback=WatchLearning())
-    again = PPO.load(tmp_path / "log" / "PPO_1" / "lmpolicy_last_good.zip", env=signs(varied), device="cpu")
+    again = PPO.load(
+        tmp_path / "log" / "PPO_1" / "lmpolicy_last_good" / "1" / "model.zip", env=signs(varied), device="cpu"
+    )
     again.learn(16)
     assert all_finite(again.policy)
 
@@ -93,7 +97,7 @@ def test_poisoned_weights(llama: str, tmp_path: Path, monkeypatch: pytest.Monkey
         model.learn(16)
     if when == "in training":
         assert all_finite(model.policy)
-        assert all_finite(LMActorCriticPolicy.load(str(tmp_path / "lmpolicy_last_good.zip")))
+        assert all_finite(LMActorCriticPolicy.load(str(tmp_path / "lmpolicy_last_good" / "1" / "model.zip")))
     else:
         assert "go back to a checkpoint of your own" in str(caught.value)
         assert not list(tmp_path.iterdir())
@@ -104,7 +108,7 @@ def test_learning_rate_far_too_high(llama: str, tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match=r"[lL]ower learning_rate|learning_rate is far too high"):
         model.learn(256)
     assert all_finite(model.policy)
-    loaded = LMActorCriticPolicy.load(str(tmp_path / "lmpolicy_last_good.zip"), device="cpu")
+    loaded = LMActorCriticPolicy.load(str(tmp_path / "lmpolicy_last_good" / "1" / "model.zip"), device="cpu")
     loaded(encode(PROMPTS[1:]))  # it acts, other than what those steps made of it
 
 
@@ -131,10 +135,32 @@ def test_backward_that_overflows(llama: str) -> None:
     assert all(th.equal(weight, before[name]) for name, weight in policy.named_parameters())
 
 
+def test_each_stop_has_a_file_of_its_own(llama: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(NonFiniteError):
+            ppo(llama, signs(lambda step: math.nan if step == 3 else 1.0)).learn(8)
+    files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(files) == ["lmpolicy_last_good/1/model.zip", "lmpolicy_last_good/2/model.zip"]
+    for file in files:
+        assert all_finite(LMActorCriticPolicy.load(str(tmp_path / file), device="cpu"))
+
+
+def test_counts_go_on_from_a_state(llama: str) -> None:
+    model = ppo(llama, signs(lambda step: 1.0), n_epochs=1, gamma=1e-9).learn(24)
+    assert model.policy.guard is not None
+    state = json.loads(json.dumps(model.policy.guard.state_dict()))
+    assert (state["env_steps"], state["optimizer_steps"]) == (24, 3)
+    assert state["judge"]["first_gradient"] is not None
+    guard = Guard()
+    guard.load_state_dict(state)
+    assert guard.state_dict() == state
+    assert guard._when() == "after 3 optimizer steps and 24 env steps"
+
+
 def test_a_checkpoint_that_cannot_be_written_hides_nothing(llama: str, tmp_path: Path) -> None:
-    (tmp_path / "lmpolicy_last_good.zip").mkdir()
+    (tmp_path / "lmpolicy_last_good").write_text("a file where the folder would be")
     model = ppo(llama, signs(lambda step: math.nan if step == 3 else 1.0))
-    with pytest.raises(NonFiniteError, match=r"reward that is NaN.*saving them to .*lmpolicy_last_good\.zip failed"):
+    with pytest.raises(NonFiniteError, match=r"reward that is NaN.*saving them to .*lmpolicy_last_good failed"):
         model.learn(8)
 
 

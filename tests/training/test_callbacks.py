@@ -13,12 +13,13 @@ from helpers.policy_tools import cart_pole, changed, corridor, ppo, weights
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.utils import LinearSchedule
 
 from lmpolicy import CriticWarmup, EntropySchedule
 
 
 class Note(BaseCallback):
-    """Keeps what a callback changed: weights after each rollout, returns of the buffer, entropy coefficient."""
+    """Keeps what a callback changed: weights after each rollout, and returns of the buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,12 +27,9 @@ class Note(BaseCallback):
         self.returns: list[np.ndarray] = []
         self.rewards: list[np.ndarray] = []
         self.starts: list[np.ndarray] = []
-        self.ent_coef: list[float] = []
 
     def _on_rollout_start(self) -> None:
         self.weights.append(weights(self.model))
-        assert isinstance(self.model, PPO)
-        self.ent_coef.append(self.model.ent_coef)
 
     def _on_step(self) -> bool:
         return True
@@ -119,7 +117,94 @@ def test_warm_up_is_for_language_models() -> None:
         PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8).learn(8, callback=CriticWarmup(1))
 
 
-def test_entropy_schedule_is_linear(llama: str) -> None:
-    model, note = ppo(llama, make_vec_env(corridor, 2), ent_coef=7.0), Note()
-    model.learn(4 * 16, callback=[EntropySchedule(0.4, 0.0), note])
-    assert note.ent_coef == pytest.approx([0.4, 0.3, 0.2, 0.1])
+class Failing(BaseCallback):
+    """Raises an error at an env step, or when a rollout is complete."""
+
+    def __init__(self, at: int, rollout_end: bool = False) -> None:
+        super().__init__()
+        self.at, self.rollout_end = at, rollout_end
+
+    def _on_step(self) -> bool:
+        return self._fail(not self.rollout_end)
+
+    def _on_rollout_end(self) -> None:
+        self._fail(self.rollout_end)
+
+    def _fail(self, here: bool) -> bool:
+        if here and self.num_timesteps >= self.at:
+            raise RuntimeError("an error")
+        return True
+
+
+@pytest.mark.parametrize("place", ["first rollout", "second rollout", "between rollout and update", "update"])
+def test_the_actor_learns_again_after_an_error_in_the_warm_up(
+    llama: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    model = ppo(llama, make_vec_env(cart_pole, 2))
+    failing = Failing({"first rollout": 4, "second rollout": 20}.get(place, 16), place == "between rollout and update")
+    callbacks = [CriticWarmup(4), *([] if place == "update" else [failing])]
+    with monkeypatch.context() as patch:
+        if place == "update":
+            failing.num_timesteps = 99
+            patch.setattr(model.policy.optimizer, "step", lambda: failing._fail(True))
+        with pytest.raises(RuntimeError, match="an error"):
+            model.learn(64, callback=callbacks)
+    if place.endswith("rollout"):
+        assert not model.policy.critic_only
+    before = weights(model)
+    model.learn(16, reset_num_timesteps=False)
+    assert any("lora" in name for name in changed(before, weights(model)))
+    assert not model.policy.critic_only
+
+
+class Coefficients(BaseCallback):
+    """Notes entropy coefficient and learning rate of every optimizer step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[float, float]] = []
+
+    def _on_training_start(self) -> None:
+        groups = self.model.policy.optimizer.param_groups
+        self.handle = self.model.policy.optimizer.register_step_post_hook(
+            lambda *_: self.found.append((self.model.ent_coef, groups[0]["lr"]))  # type: ignore[attr-defined]
+        )
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self.handle.remove()
+
+
+def test_entropy_schedule_follows_the_learning_rate(llama: str) -> None:
+    rate = LinearSchedule(0.4, 0.0, end_fraction=1.0)
+    model = ppo(llama, make_vec_env(corridor, 2), ent_coef=7.0, learning_rate=rate, batch_size=16, n_epochs=1)
+    schedule = EntropySchedule(0.4, 0.0)
+    for _ in range(2):  # a second training begins anew
+        note = Coefficients()
+        model.learn(4 * 16, callback=[schedule, note])
+        coefficients, rates = zip(*note.found, strict=True)
+        assert coefficients == pytest.approx([0.3, 0.2, 0.1, 0.0])
+        assert rates == pytest.approx(coefficients)
+        assert model.ent_coef == 7.0
+    note = Coefficients()
+    model.learn(4 * 16, callback=[schedule, note], reset_num_timesteps=False)  # the second half of the progress
+    assert [one[0] for one in note.found] == pytest.approx([0.15, 0.1, 0.05, 0.0])
+
+
+@pytest.mark.parametrize("rollout_end", [False, True])
+def test_entropy_schedule_leaves_the_coefficient_after_an_error(llama: str, rollout_end: bool) -> None:
+    model, schedule = ppo(llama, make_vec_env(corridor, 2), ent_coef=7.0), EntropySchedule(0.4, 0.0)
+    with pytest.raises(RuntimeError, match="an error"):
+        model.learn(64, callback=[schedule, Failing(20, rollout_end)])
+    if not rollout_end:
+        assert model.ent_coef == 7.0
+    model.learn(16, callback=schedule)
+    assert model.ent_coef == 7.0
+
+
+def test_a_rollout_beyond_the_end_has_the_last_coefficient(llama: str) -> None:
+    model, note = ppo(llama, make_vec_env(corridor, 2), batch_size=16, n_epochs=1), Coefficients()
+    model.learn(20, callback=[EntropySchedule(0.4, 0.1), note])
+    assert [one[0] for one in note.found] == pytest.approx([0.16, 0.1])

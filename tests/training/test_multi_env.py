@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -291,3 +292,21 @@ def test_answers_in_free_text(closes: bool) -> None:
     infos = env.step(np.stack([env.action_space.row([], 1)] * 2))[-1]
     assert [info["env_id"] for info in infos] == ["CartPole-v1", "FrozenLake-v1"]
     assert [info["parse_error"] for info in infos] == [not closes] * 2
+
+
+def test_saved_statistics_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, path = make_multi_env([CORRIDOR], 0), tmp_path / "scaling.json"
+    assert isinstance(env, PerEnvRewardNormalization)
+    env.save(path)
+    before = path.read_text()
+    env.ret_rms["Corridor"].mean = np.array(7.0)
+
+    def full(number: int) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            env.save(path)
+    assert path.read_text() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["scaling.json"]

@@ -33,7 +33,7 @@ from lmpolicy import (
     make_multi_env,
 )
 from lmpolicy.training.callbacks import policy_of
-from lmpolicy.training.turns import Turn, markdown
+from lmpolicy.training.turns import Turn, markdown, write_turns
 from lmpolicy.training.watching import GradientNorms
 
 
@@ -335,3 +335,10 @@ def test_illegal_actions_are_counted(llama: str, monkeypatch: pytest.MonkeyPatch
     keep = watched(ppo(llama, env), 8)
     illegal = np.mean([len(prompt.actions) == 1 for prompt in prompts(keep.rollouts[0])])
     assert keep.logged[0]["lm/illegal_rate"] == illegal > 0
+
+
+def test_a_turn_that_was_not_finished_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    path.write_text('{"env_step": 1}\n{"env_st')
+    write_turns(path, [])
+    assert path.read_text() == '{"env_step": 1}\n'
