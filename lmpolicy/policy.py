@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import torch as th
 from gymnasium import spaces
-from peft import PeftModel
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -21,7 +20,7 @@ from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
-from lmpolicy.lm.exporting import export_model
+from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
@@ -265,11 +264,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :param folder: folder to write; it is made if it does not exist.
         :raises ValueError: if the policy has no adapter; the message says how to save the model.
         """
-        lm = self.backbone.lm
-        if not isinstance(lm, PeftModel):
-            mode = self.settings.lora
-            raise ValueError(f"no adapter with lora={mode!r}; policy.export(folder) saves the model")
-        lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+        export_adapter(self.backbone, Path(folder))
 
     def export(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the trained model as a plain folder of Transformers.

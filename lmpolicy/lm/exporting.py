@@ -59,6 +59,19 @@ def export_model(
         (draft / "README.md").write_text(model_card(backbone, settings, guard, folder.resolve().name), encoding="utf-8")
 
 
+def export_adapter(backbone: Backbone, folder: Path) -> None:
+    """Write the adapter as a standard PEFT folder.
+
+    :param backbone: model of the policy.
+    :param folder: folder to write; it is made if it does not exist.
+    :raises ValueError: if the policy has no adapter; the message says how to save the model.
+    """
+    lm = backbone.lm
+    if not isinstance(lm, PeftModel):
+        raise ValueError(f"no adapter with lora={backbone.lora!r}; policy.export(folder) saves the model")
+    lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+
+
 @contextmanager
 def whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
     """Give a folder to write into, and put it in its place when all of it is written.

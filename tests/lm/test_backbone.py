@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from lmpolicy.lm import backbone
-from lmpolicy.lm.backbone import WIDE, auto_dtype, fingerprint
+from lmpolicy.lm.fingerprint import fingerprint
+from lmpolicy.lm.precision import WIDE, auto_dtype
 
 IDS = th.tensor([[1, 2, 3, 0, 5, 9, 200, 0, 7]])
 

@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from lmpolicy.lm import backbone
-from lmpolicy.lm.backbone import fingerprint
+from lmpolicy.lm.fingerprint import fingerprint
 from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.precision import cast
 from lmpolicy.lm.quantization import bitsandbytes_layers, is_plain, is_quantized
 
 BITS = {"4bit": 4, "8bit": 8}
@@ -190,7 +191,7 @@ def test_fingerprint_of_tensors_made_of_others() -> None:
     assert th.equal(fingerprint(module(0.5)), fingerprint(module(0.5)))
     assert not th.equal(fingerprint(module(0.5)), fingerprint(module(0.25)))
     assert is_quantized(module(0.5))
-    backbone._cast(module(0.5).parameters(), th.bfloat16)  # would raise
+    cast(module(0.5).parameters(), th.bfloat16)  # would raise
 
 
 def test_quantised_buffers_are_seen() -> None:
