@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import torch as th
 from torch import nn
 
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
-from lmpolicy.lm.fingerprint import fingerprint
+from lmpolicy.lm.copying import drop_output_hooks
+from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
 from lmpolicy.lm.precision import auto_dtype, cast
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.lm.value_head import ValueHead
+
+_BUILDING = threading.RLock()
+"""Held while a model is loaded: Transformers and PEFT change functions of torch for all threads in the meantime."""
 
 
 class Backbone(nn.Module):
@@ -23,20 +30,28 @@ class Backbone(nn.Module):
         train, and how large the value head is.
     :raises OSError: if the model cannot be found or read, is of another kind, or is too large for the memory; the
         message says what to do.
+    :raises RuntimeError: in ``torch.inference_mode()``, whose weights never learn.
     """
-
-    base_fingerprint: th.Tensor
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__()
-        model = settings.model
+        if th.is_inference_mode_enabled():
+            raise RuntimeError(
+                "a policy that is made in torch.inference_mode() could never learn: make or load it outside, or use "
+                "torch.no_grad()"
+            )
+        with _BUILDING:
+            self._build(settings)
+
+    def _build(self, settings: PolicySettings) -> None:
+        self.settings, model = settings, settings.model
         self.lora = lora_settings(settings)
         self.name = model if model is not None else "the bundled LM"
         base, self.tokenizer = load_base(settings)
         check_loaded(base, settings)
         hold_training_mode(base)
         # Taken before any cast, because "auto" may choose another dtype on another machine.
-        self.register_buffer("base_fingerprint", fingerprint(base), persistent=False)
+        self.fingerprint = Fingerprint.of(base, self.tokenizer)
         self._products = bitsandbytes_layers(base, bits=4) if settings.quantization is not None else []
         self._auto = settings.dtype == "auto" and self.lora is not None
         if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
@@ -50,13 +65,26 @@ class Backbone(nn.Module):
             self.lm = adapt(base, self.lora)
         else:
             self.lm = adapt_as_before(base, self.lora, str(settings.adapter), hub_options(settings))
-        self.renderer = PromptRenderer(self.tokenizer)
+        self.renderer = PromptRenderer(self.tokenizer, self.name)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
         named = self.named_parameters(remove_duplicate=False)  # tied weights have two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed here and not read from requires_grad when saving, because peft's disable_adapter() changes that flag.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+
+    def __getstate__(self) -> dict[str, Any]:
+        drop_output_hooks(self.lm)
+        return self.__dict__
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the weights that train, as groups for an optimizer.
+
+        The last group is that of the value head. It is the only one if the LM does not train.
+        """
+        actor = [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
+        critic = list(self.value_head.parameters())
+        return [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
 
     def end_ids(self) -> tuple[int, ...]:
         """Return the ids that end a message.

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from lmpolicy.lm.base_checks import check_complete, check_finite, check_no_adapter, check_vocabulary
 from lmpolicy.lm.loading import model_options, tokenizer_options
 from lmpolicy.lm.precision import auto_dtype
 from lmpolicy.lm.settings import PolicySettings
@@ -20,6 +21,9 @@ from lmpolicy.models import ModelError, find, resolve
 from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
 
 log = logging.getLogger(__name__)
+
+TELL_ALL = {"dtype": "auto", "ignore_mismatched_sizes": True, "output_loading_info": True}
+"""Arguments of ``from_pretrained`` with which it says which weights are not from the files."""
 
 
 def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
@@ -42,11 +46,14 @@ def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
             path = resolve(settings.model, settings.revision)  # may convert the model, and shows how far it has come
         transformers_logging.disable_progress_bar()  # one bar per policy is noise
         folder = Path(path) / of_model.get("subfolder", "")
+        check_no_adapter(name, path, of_tokenizer)
         if Path(path).is_dir() and not (folder / "config.json").exists():
             raise FileNotFoundError(f"the folder {folder} has no config.json")
         _check_loadable(name, path, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **of_tokenizer)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto", **of_model)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **{**of_model, **TELL_ALL})
+        model, found = loaded
+        check_complete(name, found)
     except ModelError:
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, and a bare Exception for a broken tokenizer
@@ -58,6 +65,8 @@ def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
     finally:
         if bars:
             transformers_logging.enable_progress_bar()
+    check_vocabulary(name, model, tokenizer)
+    check_finite(name, model)
     if tokenizer.chat_template is None:
         _tell_of_plain_prompts(name)
     return model, tokenizer

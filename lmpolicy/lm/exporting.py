@@ -221,7 +221,7 @@ def model_card(backbone: Backbone, settings: PolicySettings, guard: Guard | None
     facts = {
         "base model": backbone.name if on_hub else Path(backbone.name).name,
         "revision": settings.revision or settings.model_kwargs.get("revision"),
-        "fingerprint of the base weights": backbone.base_fingerprint.cpu().numpy().tobytes().hex(),
+        "fingerprint of the base weights": backbone.fingerprint.weights,
         "quantisation of the base in training": settings.quantization,
         "adapter that the training started from": settings.adapter and Path(settings.adapter).name,
         "trained weights": _trained_weights(backbone.lora),
