@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
+    from lmpolicy.training.safe_loading import load
     from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "WatchLearning",
     "extract_action",
     "hyperparameters",
+    "load",
     "make_multi_env",
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
@@ -61,6 +63,7 @@ _LAZY = {
     "PolicySettings": "lmpolicy.lm.settings",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
+    "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
 }
 
