@@ -118,7 +118,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def __getstate__(self) -> dict[str, Any]:
         # A lock cannot be copied, and what the actor remembers belongs to the original.
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "actor")}
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_lock", "actor")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

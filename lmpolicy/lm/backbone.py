@@ -75,7 +75,7 @@ class Backbone(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         drop_output_hooks(self.lm)
-        return self.__dict__
+        return super().__getstate__()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return the weights that train, as groups for an optimizer.

@@ -117,7 +117,7 @@ def load(
         learner.observation_space, learner.action_space = spaces_of(record)
     if env is not None:
         assert learner.env is not None
-        check_for_correct_spaces(learner.env, learner.observation_space, learner.action_space)  # type: ignore[arg-type]
+        check_for_correct_spaces(learner.env, learner.observation_space, learner.action_space)
     elif record:
         learner.n_envs = 1
     else:
