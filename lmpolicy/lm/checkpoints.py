@@ -49,7 +49,7 @@ def make_record(backbone: Backbone, made_with: Mapping[str, Any], from_adapter: 
         "spaces": [_described(made_with[name]) for name in ("observation_space", "action_space")],
         "optimizer": {"class": f"{optimizer.__module__}.{optimizer.__qualname__}", "arguments": arguments},
     }
-    return th.frombuffer(bytearray(json.dumps(record).encode()), dtype=th.uint8)
+    return th.frombuffer(bytearray(json.dumps(record, sort_keys=True).encode()), dtype=th.uint8)
 
 
 def saved_state(backbone: Backbone, state: Mapping[str, Any], record: th.Tensor) -> dict[str, Any]:
