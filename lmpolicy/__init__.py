@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
     from lmpolicy.training.resuming import resume
+    from lmpolicy.training.safe_loading import load
     from lmpolicy.training.saving import new_run, save
     from lmpolicy.training.watching import WatchLearning
 
@@ -50,6 +51,7 @@ __all__ = [
     "WatchLearning",
     "extract_action",
     "hyperparameters",
+    "load",
     "make_multi_env",
     "new_run",
     "resume",
@@ -69,6 +71,7 @@ _LAZY = {
     "PolicySettings": "lmpolicy.lm.settings",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
+    "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
     "resume": "lmpolicy.training.resuming",

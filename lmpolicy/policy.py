@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from traceback import walk_stack
 from typing import Any, TypeVar
 
 import torch as th
 from gymnasium import spaces
-from peft import PeftModel
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
+from lmpolicy.lm import checkpoints
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
+from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
-from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
-from lmpolicy.lm.exporting import export_model
+from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
@@ -35,6 +35,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.
     The policy works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The
     entries of ``policy_kwargs`` are those of :class:`~lmpolicy.lm.settings.PolicySettings`.
+
+    Copies (``copy.deepcopy``, ``pickle``, ``torch.save``) are whole and share nothing with the original. Several
+    threads may ask one policy: they are answered one after the other.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -68,7 +71,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         **settings: Any,
     ) -> None:
         self.settings = PolicySettings.of(settings)
-        self._saved_lora: Any = None  # settings of the adapter that a checkpoint was made with
+        self._lock = threading.RLock()
         check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
@@ -85,30 +88,52 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def _build(self, lr_schedule: Schedule) -> None:
         """Build the model, the actor and the optimizer, without SB3's own layers.
 
-        A checkpoint holds the settings of the adapter that the training started from. So a policy that SB3 makes while
-        it loads one is built when the checkpoint's weights arrive: the adapter's folder may be gone by then.
+        A checkpoint holds the settings of the adapter that its training started from, and its weights. So a policy
+        whose adapter is missing waits for a checkpoint, and raises the error when it is used without one.
         """
-        if self.settings.adapter is not None and self._saved_lora is None and _is_loading():
-            self._build_later = partial(self._build, lr_schedule)
-            return
-        self.backbone = Backbone(self.settings if self._saved_lora is None else self._resolved(self._saved_lora))
+        self._first_rate = lr_schedule(1)
+        self.register_load_state_dict_post_hook(checkpoints.ignore_frozen_keys)
+        try:
+            self._build_on(Backbone(self.settings))
+        except MissingAdapterError as error:
+            self._missing = error
+            log.warning("%s\nThe policy can be used once a checkpoint is loaded into it.", error)
+
+    def _build_on(self, backbone: Backbone) -> None:
+        self.backbone = backbone
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
         self.critic_only = False  # if True, optimizer steps do not change the LM, until the policy acts again
-        critic = list(self.backbone.value_head.parameters())
-        actor = [parameter for parameter in self.backbone.lm.parameters() if parameter.requires_grad]
-        groups = [{"params": actor}, {"params": critic}] if actor else [{"params": critic}]
-        self.optimizer = self.optimizer_class(groups, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
+        groups, optimizer_class = backbone.parameter_groups(), self.optimizer_class
+        self.optimizer = optimizer_class(groups, lr=self._first_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
+        self._watch_optimizer()
+
+    def _watch_optimizer(self) -> None:
         # SB3 writes one rate into every group before each update, so the factor is applied at each step.
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
-        self.optimizer.register_state_dict_post_hook(shorten_steps)
-        self.register_load_state_dict_post_hook(self._ignore_frozen_keys)
+        self.optimizer.register_state_dict_post_hook(checkpoints.shorten_steps)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("backbone", "actor", "optimizer", "guard") and "_missing" in self.__dict__:
+            raise self._missing
+        return super().__getattr__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A lock cannot be copied, and what the actor remembers belongs to the original.
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_lock", "actor")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._lock = threading.RLock()
+        if "_missing" not in state:
+            self.actor = make_actor(self.backbone, self.action_space, self.settings)
+            self._watch_optimizer()  # torch drops the hooks of an optimizer that is copied
 
     def set_training_mode(self, mode: bool) -> None:
         """Put the policy into training or evaluation mode.
 
-        :param mode: True for training. SB3 asks in every ``predict``, and walking all modules takes time.
+        :param mode: True for training. SB3 passes it in every ``predict``, so nothing is done if nothing changes.
         """
         if mode != self.training:
             super().set_training_mode(mode)
@@ -162,8 +187,6 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def extract_features(self, obs: PyTorchObs, features_extractor: Any = None) -> th.Tensor:
         """Raise an error, because the policy has no feature extractor.
 
-        A language model reads text instead.
-
         :raises NotImplementedError: always; the message names what to use instead.
         """
         raise NotImplementedError(
@@ -172,9 +195,13 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         )
 
     def _guarded(self, ask: Callable[..., T], *inputs: Any) -> T:
-        """Ask the actor, and stop the training if a number is not finite."""
+        """Ask the actor, one thread at a time, and stop the training if a number is not finite."""
+        if th.is_inference_mode_enabled():  # what is remembered is used in training as well
+            with th.inference_mode(False), th.no_grad():
+                return self._guarded(ask, *inputs)
         try:
-            return ask(*inputs)
+            with self._lock:
+                return ask(*inputs)
         except FloatingPointError:
             if self.guard is None:
                 raise
@@ -199,8 +226,9 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self.optimizer.param_groups[-1]["lr"] = self._scheduled_rate
         if self.guard is not None:
             self.guard.stepped()
-        self.backbone.value_head.update_statistics()
-        self.actor.forget()
+        with self._lock:
+            self.backbone.value_head.update_statistics()
+            self.actor.forget()
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {
@@ -219,11 +247,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return what a checkpoint holds.
 
-        It holds the trainable weights and the fingerprint of the base model. A checkpoint never holds a frozen base
-        weight.
+        That is the trainable weights, never a frozen base weight, and a record of settings, spaces and base model.
         """
-        state = super().state_dict(*args, **kwargs)
-        return saved_state(self.backbone, state, with_lora=self.settings.adapter is not None)
+        made_with = self._get_constructor_parameters()
+        record = checkpoints.make_record(self.backbone, made_with, from_adapter=self.settings.adapter is not None)
+        return checkpoints.saved_state(self.backbone, super().state_dict(*args, **kwargs), record)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
@@ -231,54 +259,38 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :param state_dict: weights of a policy on the same base model.
         :param strict: whether names must match, as in torch; frozen base weights are never expected.
         :param assign: whether to replace tensors instead of copying into them, as in torch.
-        :raises ValueError: if the weights were trained on another base model; the message says how to name the right
-            one.
+        :raises ValueError: if the weights were trained on another base model; the message says in what it differs.
         """
-        state = dict(state_dict)
-        lora = take_lora(state)
-        if not hasattr(self, "backbone"):
-            self._build_as_saved(state, lora)
-        elif lora is not None and lora != self.backbone.lora:
-            raise ValueError(f"these weights are of an adapter with the settings {lora}, not {self.backbone.lora}")
-        check_base(self.backbone, state)
-        keys = super().load_state_dict(state, strict=strict, assign=assign)
-        self.actor.watch_weights()
+        waiting = "_missing" in self.__dict__
+        has_learnt = not waiting and bool(self.optimizer.state)
+        lora = checkpoints.lora_to_build(state_dict, self.settings, None if waiting else self.backbone, has_learnt)
+        if lora is not None:
+            self.__dict__.pop("_missing", None)
+            self._build_on(Backbone(self._resolved(lora)))
+            self.to(next(iter(state_dict.values())).device)
+        checkpoints.check_base(self.backbone, state_dict)
+        keys = super().load_state_dict(checkpoints.weights_of(state_dict), strict=strict, assign=assign)
+        with self._lock:
+            self.actor.watch_weights()
         if self.guard is not None:
             self.guard.forget_weights()
         return keys
 
-    def _build_as_saved(self, state: Mapping[str, Any], lora: Any) -> None:
-        """Build the policy with the adapter settings of a checkpoint, on the device of the checkpoint's weights."""
-        if lora is None:  # no ValueError, because SB3's load would look at the optimizer to handle it
-            raise RuntimeError(
-                f"this checkpoint was made without adapter={str(self.settings.adapter)!r}, which is for new policies: "
-                "leave it out of policy_kwargs in custom_objects"
-            )
-        self._saved_lora = lora
-        self._build_later()
-        self.to(next(iter(state.values())).device)
-
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder.
 
-        ``peft.PeftModel.from_pretrained(base, folder)`` reads it. The value head is not saved, because only training
-        needs it.
+        ``peft.PeftModel.from_pretrained(base, folder)`` reads it. The value head is not saved: only training needs it.
 
         :param folder: folder to write; it is made if it does not exist.
         :raises ValueError: if the policy has no adapter; the message says how to save the model.
         """
-        lm = self.backbone.lm
-        if not isinstance(lm, PeftModel):
-            mode = self.settings.lora
-            raise ValueError(f"no adapter with lora={mode!r}; policy.export(folder) saves the model")
-        lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+        export_adapter(self.backbone, Path(folder))
 
     def export(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the trained model as a plain folder of Transformers.
 
-        ``AutoModelForCausalLM.from_pretrained(folder)`` reads it and gives the same scores. The adapter is merged, in
-        the precision of the base model; tokenizer, chat template and a model card are in the folder. The value head is
-        not saved. The policy stays as it is, so that the training can go on.
+        ``AutoModelForCausalLM.from_pretrained(folder)`` reads it and gives the same scores. The adapter is merged in
+        the base model's precision. Tokenizer and model card are written, the value head is not. Training can go on.
 
         :param folder: folder to write. It appears when all of it is written.
         :param overwrite: whether a model that is in the folder already is replaced.
@@ -286,14 +298,3 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :raises ValueError: if the weights cannot be merged; the message says how to merge them by hand.
         """
         export_model(self.backbone, self.settings, self.guard, Path(folder), overwrite)
-
-    def _ignore_frozen_keys(self, _: Any, keys: Any) -> None:
-        """Do not report frozen base weights as missing; checkpoints never hold them."""
-        frozen = self.backbone.frozen
-        keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
-
-
-def _is_loading() -> bool:
-    """Return whether SB3 is loading a checkpoint; it tells the policy in no other way."""
-    load: Any = BaseAlgorithm.load
-    return any(frame.f_code is load.__func__.__code__ for frame, _ in walk_stack(None))

@@ -110,7 +110,7 @@ def test_holds_no_base_weight(model: PPO, checkpoint: Path, base: Path) -> None:
     state = archived(checkpoint, "policy.pth")
     trainable = {name for name, weight in model.policy.named_parameters() if weight.requires_grad}
     others = {name for name in set(state) - trainable if not name.startswith("backbone.value_head.")}
-    assert others == {"base_fingerprint"}
+    assert others == {"record"}
     data = checkpoint.read_bytes()
     for name, weight in load_file(base / "model.safetensors").items():
         if weight.unique().numel() > 1:  # norms are all ones
@@ -269,7 +269,7 @@ def test_one_changed_weight(model: PPO, checkpoint: Path, base: Path, tmp_path: 
 
 
 def test_weights_without_fingerprint(model: PPO) -> None:
-    state = {name: value for name, value in model.policy.state_dict().items() if name != "base_fingerprint"}
+    state = {name: value for name, value in model.policy.state_dict().items() if name != "record"}
     with pytest.raises(ValueError, match="another base model"):
         model.policy.load_state_dict(state)
 

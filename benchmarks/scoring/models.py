@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, TextSpace, TokenSpace
-from lmpolicy.lm.backbone import WIDE, auto_dtype
+from lmpolicy.lm.precision import WIDE, auto_dtype
 
 BUNDLED, SMOLLM, QWEN = "bundled", "smollm-135m", "qwen2.5-0.5b"
 MODELS = (BUNDLED, SMOLLM, QWEN)

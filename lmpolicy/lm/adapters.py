@@ -28,6 +28,10 @@ STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
 directly and would skip the adapter."""
 
 
+class MissingAdapterError(OSError):
+    """Tell that an adapter is neither in a folder nor on the hub."""
+
+
 def adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Module:
     """Add the adapter, and mark which weights train.
 
@@ -86,15 +90,16 @@ def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> 
     :param model: name of the base model that the policy uses. A note in the log tells if the adapter names another one.
     :param options: arguments that say how files on the hub are found.
     :return: arguments of :class:`peft.LoraConfig`, as values for JSON.
-    :raises OSError: if there is no such adapter; the message says what it must hold.
+    :raises MissingAdapterError: if there is no such adapter; the message says what it must hold.
+    :raises OSError: if it cannot be read.
     :raises ValueError: if the adapter is not a LoRA of a causal LM.
     """
     try:
-        if not Path(adapter).is_dir() and not re.fullmatch(r"[\w.-]+/[\w.-]+", adapter):
+        if not Path(adapter).is_dir() and not re.fullmatch(r"\w[\w.-]*/[\w.-]+", adapter):
             raise FileNotFoundError(f"there is no folder {adapter}, and a hub id is of the form owner/name")
         config = peft.PeftConfig.from_pretrained(adapter, **options)
     except Exception as error:  # OSError, ValueError, and what JSON and the hub raise
-        raise OSError(
+        raise (OSError if Path(adapter).is_dir() else MissingAdapterError)(
             f"the adapter {adapter!r} could not be read: {error}\nGive adapter= a hub id, or a folder with "
             "adapter_config.json and adapter_model.safetensors, as policy.save_adapter and PEFT write it"
         ) from error

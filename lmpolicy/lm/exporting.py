@@ -59,6 +59,19 @@ def export_model(
         (draft / "README.md").write_text(model_card(backbone, settings, guard, folder.resolve().name), encoding="utf-8")
 
 
+def export_adapter(backbone: Backbone, folder: Path) -> None:
+    """Write the adapter as a standard PEFT folder.
+
+    :param backbone: model of the policy.
+    :param folder: folder to write; it is made if it does not exist.
+    :raises ValueError: if the policy has no adapter; the message says how to save the model.
+    """
+    lm = backbone.lm
+    if not isinstance(lm, PeftModel):
+        raise ValueError(f"no adapter with lora={backbone.lora!r}; policy.export(folder) saves the model")
+    lm.save_pretrained(str(folder), save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary size
+
+
 @contextmanager
 def whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
     """Give a folder to write into, and put it in its place when all of it is written.
@@ -208,7 +221,7 @@ def model_card(backbone: Backbone, settings: PolicySettings, guard: Guard | None
     facts = {
         "base model": backbone.name if on_hub else Path(backbone.name).name,
         "revision": settings.revision or settings.model_kwargs.get("revision"),
-        "fingerprint of the base weights": backbone.base_fingerprint.cpu().numpy().tobytes().hex(),
+        "fingerprint of the base weights": backbone.fingerprint.weights,
         "quantisation of the base in training": settings.quantization,
         "adapter that the training started from": settings.adapter and Path(settings.adapter).name,
         "trained weights": _trained_weights(backbone.lora),

@@ -105,6 +105,7 @@ class PhraseQueries(PromptQueries):
 
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
         phrases = tuple(self.backbone.renderer.action_ids(phrase) for phrase in prompt.actions)
+        check_distinct(self.backbone.name, prompt.actions, phrases)
         length = len(tokens) + max(map(len, phrases), default=0)
         self._check(prompt, "a prompt of", length, "max_prompt_bytes or history")
         divisors = phrase_divisors(self.score_normalization, prompt.actions, phrases)
@@ -168,7 +169,26 @@ class AnswerQueries(PromptQueries):
             whole = text_ids(f"{cue} {action}") if cue else []
             behind = whole[len(cue_ids) :] if whole[: len(cue_ids)] == cue_ids else []
             phrases.append(tuple(behind or text_ids(" " + action)))
+        check_distinct(self.backbone.name, actions, tuple(phrases))
         return cue_ids, tuple(phrases)
+
+
+def check_distinct(name: str, actions: Sequence[str], phrases: Phrases) -> None:
+    """Refuse phrases that are the same tokens, because their probabilities would always be equal.
+
+    :param name: name of the model in the message.
+    :param actions: phrases in words, K of them.
+    :param phrases: token ids of the same phrases.
+    :raises ValueError: if two phrases have the same tokens; the message names them.
+    """
+    known: dict[tuple[int, ...], str] = {}
+    for action, ids in zip(actions, phrases, strict=True):
+        if ids in known:
+            raise ValueError(
+                f"the action phrases {known[ids]!r} and {action!r} are the same tokens to {name}, so that it cannot "
+                "choose between them: word one of them otherwise in the task's action_texts"
+            )
+        known[ids] = action
 
 
 def phrase_divisors(normalization: str, actions: Sequence[str], phrases: Phrases) -> Tokens:

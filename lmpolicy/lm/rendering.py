@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from lmpolicy.models import ModelError
 from lmpolicy.text.prompt import Prompt
 
 PHRASE_CACHE = 65_536
 """Number of phrases whose token ids are remembered."""
+OTHER_TEMPLATE = (
+    "correct the template in the model's folder (chat_template.jinja, or chat_template in tokenizer_config.json), take "
+    "it out, so that prompts are plain text, or choose another model"
+)
+"""What to do about a chat template that cannot be used."""
 
 
 class PromptRenderer:
@@ -20,14 +26,29 @@ class PromptRenderer:
     control token, it stays a string of characters.
 
     :param tokenizer: Transformers tokenizer.
+    :param name: name of the model in messages.
+    :raises ModelError: if the chat template raises an error, or drops what the user says; the message says what to do.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, name: str = "the model") -> None:
+        self.tokenizer, self.name = tokenizer, name
         self.has_template = tokenizer.chat_template is not None
+        if self.has_template:
+            self._check_template()
         self.system_role = self.has_template and self._takes_system_role()
+        self.keeps_turns = not self.has_template or self._keeps_turns()
         self.separator = self._separator() if self.has_template else " "
+        self._remember_phrases()
+
+    def _remember_phrases(self) -> None:
         self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "action_ids"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._remember_phrases()  # a cache of its own, which the copy's tokenizer fills
 
     def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """Return the token ids of each prompt.
@@ -36,18 +57,30 @@ class PromptRenderer:
 
         :param prompts: any number of prompts.
         :return: one list of ids per prompt, without padding.
+        :raises ValueError: if the chat template cannot write a prompt; the message says what to do.
         """
         if not prompts:
             return []
         if not self.has_template:
             return [self._plain_ids(prompt) for prompt in prompts]
-        ids = self.tokenizer.apply_chat_template(
-            [self._chat(prompt) for prompt in prompts],
-            add_generation_prompt=True,
-            sanitize_control_tokens=True,
-            return_dict=False,
-            enable_thinking=False,  # for reasoning models, so that the phrase follows the prompt at once
-        )
+        chats = [self._chat(prompt) for prompt in prompts]
+        if not self.keeps_turns and any(len(chat) > 1 + (chat[0]["role"] == "system") for chat in chats):
+            raise ValueError(
+                f"the chat template of {self.name} drops earlier turns or raises an error at them: make the wrapper "
+                f"with history=0, or {OTHER_TEMPLATE}"
+            )
+        try:
+            ids = self.tokenizer.apply_chat_template(
+                chats,
+                add_generation_prompt=True,
+                sanitize_control_tokens=True,
+                return_dict=False,
+                enable_thinking=False,  # for reasoning models, so that the phrase follows the prompt at once
+            )
+        except Exception as error:  # templates raise jinja2's TemplateError, or any other error
+            raise ValueError(
+                f"the chat template of {self.name} raises {error!r} at a prompt: {OTHER_TEMPLATE}"
+            ) from error
         return [list(row) for row in ids]
 
     def _action_ids(self, phrase: str) -> tuple[int, ...]:
@@ -79,6 +112,29 @@ class PromptRenderer:
             messages, tokenize=False, add_generation_prompt=generation_prompt, enable_thinking=False
         )
 
+    def _check_template(self) -> None:
+        """Refuse a template with which no prompt can be written."""
+        try:
+            text = self._render([{"role": "user", "content": "QXUSER"}], True)
+        except Exception as error:  # templates raise jinja2's TemplateError, or any other error
+            raise ModelError(
+                f"the chat template of {self.name} raises {error!r} at a message of the user: {OTHER_TEMPLATE}"
+            ) from error
+        if "QXUSER" not in text:
+            raise ModelError(
+                f"the chat template of {self.name} drops what the user says, so the policy would see no observation: "
+                f"{OTHER_TEMPLATE}"
+            )
+
+    def _keeps_turns(self) -> bool:
+        """Return whether the template writes earlier turns as well."""
+        turns = [("user", "QXFIRST"), ("assistant", "QXANSWER"), ("user", "QXSECOND")]
+        try:
+            text = self._render([{"role": role, "content": content} for role, content in turns], True)
+        except Exception:  # as above
+            return False
+        return all(content in text for _, content in turns)
+
     def _takes_system_role(self) -> bool:
         messages = [{"role": "system", "content": "QXSYSTEM"}, {"role": "user", "content": "QXUSER"}]
         try:
@@ -90,7 +146,10 @@ class PromptRenderer:
         """Return the white space that the template writes between the generation prompt and the assistant's words."""
         messages = [{"role": "user", "content": "QXUSER"}]
         prompt = self._render(messages, True)
-        answered = self._render([*messages, {"role": "assistant", "content": "QXANSWER"}], False)
+        try:
+            answered = self._render([*messages, {"role": "assistant", "content": "QXANSWER"}], False)
+        except Exception:  # of a template for one message alone
+            return ""
         between = answered[len(prompt) :].partition("QXANSWER")[0] if answered.startswith(prompt) else ""
         return between if between.isspace() else ""
 

@@ -20,12 +20,14 @@ def check_causal(name: str, config: Any) -> None:
     :param config: config of the model.
     :raises ModelError: for a model of another kind, such as one that reads images.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
     classes = getattr(config, "architectures", None) or []
     own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     causal = type(config) in AutoModelForCausalLM._model_mapping or own_code
-    if causal and not config.is_encoder_decoder and not any("ForMaskedLM" in one for one in classes):
+    # Families such as BERT have a causal variant, but each token of theirs sees the later ones unless told otherwise.
+    encoder = type(config) in AutoModelForMaskedLM._model_mapping and not getattr(config, "is_decoder", False)
+    if causal and not config.is_encoder_decoder and not encoder and not any("ForMaskedLM" in one for one in classes):
         return
     if getattr(config, "vision_config", None) is not None:
         kind = "is a vision-language model"

@@ -21,7 +21,8 @@ REMEMBERED = 60.0
 """Seconds for which the answer to whether the hub can be reached counts."""
 HUB_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
 """Files of which one is in the cache of the hub if a model or tokenizer was loaded before."""
-HUB_ID = re.compile(r"(?:[\w.-]+/)?\w[\w.-]*", re.ASCII)
+HUB_ID = re.compile(r"(?:\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+"""Pattern of an id. One that begins with a dot is a path, such as ``./folder``."""
 
 _answers: dict[str, tuple[float, bool]] = {}
 """When each hub was last asked, and whether it answered."""
@@ -79,7 +80,7 @@ def _on_hub(hub_id: str, revision: str | None, model: NamedModel | None) -> str:
     from huggingface_hub.constants import is_offline_mode
 
     if not HUB_ID.fullmatch(hub_id):
-        raise FileNotFoundError(f"there is no folder {hub_id}")
+        raise FileNotFoundError(f"there is no folder {hub_id} (seen from {Path.cwd()})")
     folder = _cached(hub_id, revision)
     if is_offline_mode():
         if folder is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lmpolicy.models import ModelError, resolve
+from lmpolicy.models import ModelError, find, resolve
 
 
 def load_tokenizer(tokenizer: Any) -> Any:
@@ -20,7 +20,10 @@ def load_tokenizer(tokenizer: Any) -> Any:
         from transformers import AutoTokenizer  # here, because it takes a second and action_mode="score" needs none
 
         try:
-            return AutoTokenizer.from_pretrained(resolve(tokenizer))
+            known = find(tokenizer)
+            # The revision is the one with which the policy loads the model of this name.
+            pinned = {} if known is None or known.revision is None else {"revision": known.revision}
+            return AutoTokenizer.from_pretrained(resolve(tokenizer), trust_remote_code=False, **pinned)
         except ModelError:
             raise
         except Exception as error:  # OSError, ValueError; a bare Exception for a broken file

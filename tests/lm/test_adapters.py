@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,17 +162,34 @@ def test_weights_of_an_adapter_with_other_settings(llama: str, own: Path) -> Non
     state = policy_of(llama, own).state_dict()
     config = json.loads((own / "adapter_config.json").read_text())
     (own / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 1}))
+    policy = policy_of(llama, own)
+    policy.load_state_dict(state)  # a new policy becomes what the checkpoint holds
+    assert policy.backbone.lora["lora_alpha"] == 12  # type: ignore[index, call-overload]
+    assert {len(one._optimizer_step_pre_hooks) for one in (policy.optimizer, policy_of(llama, own).optimizer)} == {1}
+    learnt = learner_of(llama, own).learn(8).policy
     with pytest.raises(ValueError, match=r"adapter with the settings .*'lora_alpha': 12.*not .*'lora_alpha': 1\b"):
-        policy_of(llama, own).load_state_dict(state)
+        learnt.load_state_dict(state)
 
 
 # Bad input
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "no_such_adapter", "no-such/adapter"])
-def test_missing_adapter(llama: str, name: str) -> None:
-    with pytest.raises(OSError, match=rf"(?s)adapter '{name}' could not be read.*adapter_config\.json"):
-        policy_of(llama, name)
+@pytest.mark.parametrize("name", ["/no/such/folder", "./no/such", "no_such_adapter", "no-such/adapter"])
+def test_missing_adapter(llama: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    message = rf"(?s)adapter '{name}' could not be read.*adapter_config\.json"
+    policy = policy_of(llama, name)  # a checkpoint may follow, which needs no adapter
+    assert re.search(rf"{message}.*once a checkpoint is loaded", caplog.text)
+    learner = learner_of(llama, name)
+    uses: list[Any] = [
+        lambda: policy(encode(SHARED)),
+        lambda: policy.predict(encode(SHARED).numpy()),
+        policy.state_dict,
+        lambda: learner.learn(8),
+        lambda: learner.save("nowhere"),
+    ]
+    for use in uses:
+        with pytest.raises(OSError, match=message):
+            use()
 
 
 def test_folder_with_broken_files(llama: str, own: Path) -> None:

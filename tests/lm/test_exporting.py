@@ -144,7 +144,7 @@ def test_model_card(llama: str, tmp_path: Path) -> None:
     learner = ppo(llama, corridor(), {"lora": {"r": 3}, "score_normalization": "token"}).learn(16)
     learner.policy.export(tmp_path / "corridor-lm")
     card = (tmp_path / "corridor-lm" / "README.md").read_text()
-    digest = bytes(learner.policy.backbone.base_fingerprint.tolist()).hex()
+    digest = learner.policy.backbone.fingerprint.weights
     for text in (
         "# corridor-lm",
         "| base model | llama |",

@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from lmpolicy.lm import backbone
-from lmpolicy.lm.backbone import fingerprint
+from lmpolicy.lm.fingerprint import weights_digest
 from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.precision import cast
 from lmpolicy.lm.quantization import bitsandbytes_layers, is_plain, is_quantized
 
 BITS = {"4bit": 4, "8bit": 8}
@@ -187,10 +188,10 @@ def test_fingerprint_of_tensors_made_of_others() -> None:
         parts = Halves(th.ones(2, 3, dtype=th.int8), th.full((2, 3), low))
         return th.nn.ParameterDict({"weight": th.nn.Parameter(parts, requires_grad=False)})
 
-    assert th.equal(fingerprint(module(0.5)), fingerprint(module(0.5)))
-    assert not th.equal(fingerprint(module(0.5)), fingerprint(module(0.25)))
+    assert weights_digest(module(0.5)) == weights_digest(module(0.5))
+    assert weights_digest(module(0.5)) != weights_digest(module(0.25))
     assert is_quantized(module(0.5))
-    backbone._cast(module(0.5).parameters(), th.bfloat16)  # would raise
+    cast(module(0.5).parameters(), th.bfloat16)  # would raise
 
 
 def test_quantised_buffers_are_seen() -> None:
@@ -206,10 +207,9 @@ def test_quantised_buffers_are_seen() -> None:
 @pytest.mark.parametrize("quantization", BITS)
 @pytest.mark.usefixtures("bitsandbytes")
 def test_fingerprint_tells_quantisations_apart(llama: str, quantization: str) -> None:
-    first, second = (make_policy(llama, quantization=quantization).backbone.base_fingerprint for _ in range(2))
-    assert th.equal(first, second)
-    whole = make_policy(llama).backbone.base_fingerprint
-    assert not th.equal(first, whole)
+    first, second = (make_policy(llama, quantization=quantization).backbone.fingerprint for _ in range(2))
+    assert first == second
+    assert make_policy(llama).backbone.fingerprint.differences(first) == ["its weights"]
 
 
 @pytest.mark.parametrize("how", ["setting", "folder"])
@@ -255,7 +255,7 @@ def test_torchao(llama: str, tmp_path: Path) -> None:
     learner = ppo(llama, corridor(), settings).learn(16)
     learner.save(tmp_path / "model")
     loaded = PPO.load(tmp_path / "model", device="cpu")
-    assert th.equal(loaded.policy.backbone.base_fingerprint, learner.policy.backbone.base_fingerprint)
+    assert loaded.policy.backbone.fingerprint == learner.policy.backbone.fingerprint
 
 
 # Bad input

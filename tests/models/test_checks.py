@@ -16,7 +16,7 @@ from helpers.lm_tools import make_policy
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, LlamaConfig, Qwen2VLConfig, T5Config
 
 from lmpolicy import models
-from lmpolicy.lm import backbone
+from lmpolicy.lm import base_model
 from lmpolicy.models import checks
 from lmpolicy.models.errors import in_words
 
@@ -52,7 +52,7 @@ def test_models_that_bring_their_own_code_are_left_to_it() -> None:
 def test_base_model_without_chat_template_is_told_of_once(
     tiny_models: dict[str, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    backbone._tell_of_plain_prompts.cache_clear()
+    base_model._tell_of_plain_prompts.cache_clear()
     with caplog.at_level(logging.INFO, logger="lmpolicy"):
         for name in ("gpt2", "gpt2", "llama"):
             make_policy(tiny_models[name])
@@ -91,13 +91,13 @@ def test_memory_for_the_precision_that_is_asked_for(llama: str, tmp_path: Path) 
 
 def test_precision_to_come(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = SimpleNamespace(dtype=th.bfloat16, get_text_config=lambda: SimpleNamespace(hidden_size=64))
-    to_come = backbone._dtype_to_come
-    assert to_come(backbone.PolicySettings(dtype="float16"), config) is th.float16
-    assert to_come(backbone.PolicySettings(lora=None), config) is th.float32
+    to_come = base_model._dtype_to_come
+    assert to_come(base_model.PolicySettings(dtype="float16"), config) is th.float16
+    assert to_come(base_model.PolicySettings(lora=None), config) is th.float32
     monkeypatch.setattr(th.accelerator, "is_available", lambda: True)
-    assert to_come(backbone.PolicySettings(), config) is None
+    assert to_come(base_model.PolicySettings(), config) is None
     monkeypatch.setattr(th.accelerator, "is_available", lambda: False)
-    assert to_come(backbone.PolicySettings(), config) is th.float32
+    assert to_come(base_model.PolicySettings(), config) is th.float32
 
 
 def test_weights_that_are_not_here_yet_are_counted(llama: str) -> None:

@@ -111,19 +111,19 @@ def test_a_revision_is_asked_of_the_hub() -> None:
 
 
 def test_a_revision_of_the_table_is_the_default(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmpolicy.lm import backbone
+    from lmpolicy.lm import base_model
     from lmpolicy.models import NamedModel
 
     asked: list[Any] = []
     known = NamedModel(name="tiny", hub_id="some/tiny", context=8, revision="a" * 40)
-    monkeypatch.setattr(backbone, "find", lambda _: known)
-    original = backbone.AutoConfig.from_pretrained
+    monkeypatch.setattr(base_model, "find", lambda _: known)
+    original = base_model.AutoConfig.from_pretrained
 
     def from_pretrained(path: str, **options: Any) -> Any:
         asked.append(options["revision"])
         return original(path, **options)
 
-    monkeypatch.setattr(backbone, "AutoConfig", SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setattr(base_model, "AutoConfig", SimpleNamespace(from_pretrained=from_pretrained))
     make_policy(llama)
     make_policy(llama, revision="main")
     assert asked == ["a" * 40, "main"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from transformers import AutoTokenizer
 
 from lmpolicy import TokenSpace
 from lmpolicy.bundled import BUNDLED
+from lmpolicy.models import NamedModel
 from lmpolicy.text.spaces import LARGEST_ID, tokenizer_fingerprint
 from lmpolicy.text.tokenizer import load_tokenizer
 
@@ -90,3 +94,34 @@ def test_loading(llama: str, tmp_path: Path) -> None:
         load_tokenizer(str(tmp_path / "nowhere"))
     with pytest.raises(TypeError, match=r"tokenizer must be a hub id, .* got int"):
         load_tokenizer(3)
+
+
+def test_code_of_a_tokenizer_does_not_run_and_is_not_asked_about(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, marker = shutil.copytree(llama, tmp_path / "own"), tmp_path / "ran"
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Own:\n    pass\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    with contextlib.suppress(OSError):  # Transformers refuses it, or takes a class of its own
+        load_tokenizer(str(folder))
+    assert not marker.exists()
+
+
+def test_tokenizer_of_a_named_model_has_its_revision(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmpolicy.text import tokenizer as loading
+
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(loading, "find", lambda _: NamedModel(name="tiny", context=8, revision="a" * 40))
+    monkeypatch.setattr(loading, "resolve", lambda _: llama)
+    original = AutoTokenizer.from_pretrained
+
+    def from_pretrained(path: str, **options: Any) -> Any:
+        asked.append(options)
+        return original(path)
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+    load_tokenizer("tiny")
+    assert asked == [{"revision": "a" * 40, "trust_remote_code": False}]
