@@ -16,8 +16,7 @@ COLOURS = {"bundled": "#777777", "named": "#1f5fa8", "all-layers": "#d9730d", "4
 SUMMARY = (
     "task",
     "method",
-    "lora_alpha",
-    "learning_rate",
+    "set",
     "seeds",
     "env_steps",
     "threshold",
@@ -33,11 +32,12 @@ SUMMARY = (
     "cpu_minutes_to_threshold",
     "hardware",
 )
-Runs = dict[tuple[str, str, str, str], list[FinishedRun]]
+Runs = dict[tuple[str, str, str], list[FinishedRun]]
+"""By task, method, and what ``--set`` changed."""
 
 
 def read_runs(folder: Path) -> Runs:
-    """Read all complete runs, by task, method, alpha and learning rate.
+    """Read all complete runs.
 
     :param folder: with a CSV file per run.
     """
@@ -46,15 +46,16 @@ def read_runs(folder: Path) -> Runs:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
         if rows and rows[-1].get("complete") == "1":
-            key = rows[0]["task"], rows[0]["method"], rows[0]["lora_alpha"], rows[0]["learning_rate"]
-            found[key].append(FinishedRun(rows))
+            task, method = rows[0]["task"], rows[0]["method"]
+            changed = path.stem.removeprefix(f"{task}_{method}_").rpartition(f"{rows[0]['seed']}")[0]
+            found[task, method, changed.rstrip("_")].append(FinishedRun(rows))
     return {key: sorted(runs, key=lambda run: run.seed) for key, runs in found.items()}
 
 
-def summarize(key: tuple[str, str, str, str], runs: Sequence[FinishedRun], threshold: float) -> dict[str, str]:
+def summarize(key: tuple[str, str, str], runs: Sequence[FinishedRun], threshold: float) -> dict[str, str]:
     """Make a line of ``summary.csv``.
 
-    :param key: task, method, alpha and learning rate.
+    :param key: task, method, and what ``--set`` changed.
     :param runs: the runs of all seeds.
     :param threshold: mean return from which on the task counts as learnt.
     """
@@ -66,7 +67,7 @@ def summarize(key: tuple[str, str, str, str], runs: Sequence[FinishedRun], thres
         for suffix, sampled in (("", False), ("_sampled", True))
     }
     return {
-        **dict(zip(SUMMARY[:4], key, strict=True)),
+        **dict(zip(SUMMARY[:3], key, strict=True)),
         "seeds": " ".join(str(run.seed) for run in runs),
         "env_steps": str(max(run.steps for run in runs)),
         "threshold": f"{threshold:g}",
@@ -128,7 +129,7 @@ def save_figure(runs: Runs, thresholds: dict[str, float], path: Path) -> None:
     for axes, task in zip(grid.flat, tasks, strict=True):
         for key, found in runs.items():
             if key[0] == task:
-                _draw(axes, key[1], found)
+                _draw(axes, " ".join(key[1:]).strip(), found)
         axes.axhline(thresholds[task], color="#999999", linewidth=0.8, linestyle=":")
         axes.set_title(task, loc="left", fontsize=11)
         axes.set_xlabel("env steps")

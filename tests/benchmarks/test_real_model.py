@@ -84,7 +84,7 @@ def test_summary() -> None:
         finished(1, [0, 0.96, 0.96, 0.97], [0, 0.95, 0.96, 0.97]),
         finished(2, [0, 0.1, 0.2, 0.3], [0, 0.95, 0.1, 0.97]),
     ]
-    line = summarize(("lake", "named", "64", "0.001"), runs, 0.95)
+    line = summarize(("lake", "named", ""), runs, 0.95)
     assert line["seeds"] == "0 1 2"
     assert line["reached"] == "512 (2 of 3)"
     assert line["stays"] == "1536 (2 of 3)"
@@ -99,7 +99,9 @@ def test_incomplete_runs_are_not_read(tmp_path: Path, folder: Path) -> None:
     text = (folder / "lake_bundled_0.csv").read_text()
     (tmp_path / "lake_bundled_0.csv").write_text(text)
     (tmp_path / "lake_bundled_2.csv").write_text(text.rpartition("lake,")[0])
-    assert [[run.seed for run in runs] for runs in read_runs(tmp_path).values()] == [[0]]
+    (tmp_path / "lake_bundled_n_steps=32_0.csv").write_text(text)
+    found = {key: [run.seed for run in runs] for key, runs in read_runs(tmp_path).items()}
+    assert found == {("lake", "bundled", ""): [0], ("lake", "bundled", "n_steps=32"): [0]}
 
 
 def test_bad_method(capsys: pytest.CaptureFixture[str]) -> None:
