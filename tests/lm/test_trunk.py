@@ -105,7 +105,7 @@ def test_interrupted_lower_layers_leave_nothing_half_done(llama: str, monkeypatc
     assert isinstance(forward, TrunkForward)
     with th.no_grad():
         scores_of(policy, encode([prompt(f"Another game, turn {n}", system="Quite other rules.") for n in range(3)]))
-    assert forward.upper._prefixes  # their numbers will stand for other texts
+    assert forward.upper.prefixes.kept  # their numbers will stand for other texts
     with monkeypatch.context() as patch:
         patch.setattr(forward, "lower", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
