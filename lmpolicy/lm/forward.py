@@ -10,6 +10,7 @@ import torch as th
 from transformers import DynamicCache
 from transformers.modeling_utils import slice_logits_to_keep
 
+from lmpolicy.lm.caches import CACHE_BYTES, Cache
 from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory, Tokens
 from lmpolicy.lm.trie import Trie
@@ -44,6 +45,9 @@ class Forward(Protocol):
     def forget(self) -> None:
         """Drop what was computed with the weights as they were."""
 
+    def caches(self) -> list[Cache]:
+        """Return what is remembered."""
+
 
 class PackedForward:
     """Run the fewest tokens, with packed prompts and phrases.
@@ -54,19 +58,24 @@ class PackedForward:
     :param lm: causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
     :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: as many as are faster so.
+    :param max_bytes: largest number of bytes of the prefixes that are kept.
     """
 
-    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None) -> None:
+    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None, max_bytes: int = CACHE_BYTES) -> None:
         self.lm = lm
         self.by_layer = by_layer
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
-        self.prefixes = PrefixMemory()
+        self.prefixes = PrefixMemory(max_bytes)
         self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
         """Drop the shared prefixes, because the weights have changed."""
         self.prefixes.forget()
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered."""
+        return [self.prefixes]
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
@@ -193,6 +202,10 @@ class PlainForward:
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""
+
+    def caches(self) -> list[Cache]:
+        """Return an empty list, because nothing is remembered."""
+        return []
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""

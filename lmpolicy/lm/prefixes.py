@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from lmpolicy.lm.caches import CACHE_BYTES
 from lmpolicy.lm.grouping import common_prefix
 
 MAX_PREFIXES = 16
@@ -32,6 +34,13 @@ class Prefix:
     layers: list[tuple[th.Tensor, th.Tensor]]
     states: th.Tensor
 
+    @cached_property
+    def n_bytes(self) -> int:
+        """Return the bytes of the memory that it holds on to; a cropped prefix holds on to the whole."""
+        tensors = [self.states, *(tensor for layer in self.layers for tensor in layer)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
     def crop(self, length: int) -> Prefix:
         """Return the first tokens; in a causal LM, later ones do not change their results.
 
@@ -50,10 +59,20 @@ class Prefix:
 
 
 class PrefixMemory:
-    """Keep prefixes without gradient, until the weights change."""
+    """Keep prefixes without gradient, until the weights change.
 
-    def __init__(self) -> None:
+    :param max_bytes: largest number of bytes. The oldest are dropped first.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.evicted = 0
         self.kept: list[Prefix] = []  # latest first
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of all prefixes."""
+        return sum(prefix.n_bytes for prefix in self.kept)
 
     def forget(self) -> None:
         """Drop all prefixes, because the weights have changed."""
@@ -83,4 +102,7 @@ class PrefixMemory:
             for other in self.kept
             if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
         ]
-        self.kept = [prefix, *others][:MAX_PREFIXES]
+        self.kept = [prefix, *others]
+        while self.kept and (len(self.kept) > MAX_PREFIXES or self.n_bytes > self.max_bytes):
+            self.kept.pop()
+            self.evicted += 1

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from lmpolicy.text.prompt import Prompt
-
-PHRASE_CACHE = 65_536
-"""Number of phrases whose token ids are remembered."""
 
 
 class PromptRenderer:
@@ -27,7 +23,6 @@ class PromptRenderer:
         self.has_template = tokenizer.chat_template is not None
         self.system_role = self.has_template and self._takes_system_role()
         self.separator = self._separator() if self.has_template else " "
-        self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
 
     def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """Return the token ids of each prompt.
@@ -50,8 +45,8 @@ class PromptRenderer:
         )
         return [list(row) for row in ids]
 
-    def _action_ids(self, phrase: str) -> tuple[int, ...]:
-        """Return the token ids of a phrase behind a prompt; they are cached under the name ``action_ids``.
+    def action_ids(self, phrase: str) -> tuple[int, ...]:
+        """Return the token ids of a phrase behind a prompt.
 
         :param phrase: action phrase.
         :raises ValueError: if the tokenizer makes no token of the phrase; choose another phrase.
