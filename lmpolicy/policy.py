@@ -23,7 +23,7 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.checkpoints import check_base, saved_state, shorten_steps, take_lora
 from lmpolicy.lm.exporting import export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.settings import PolicySettings, check_spaces
+from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = PolicySettings.of(settings)
+        self.settings = for_space(PolicySettings.of(settings), observation_space)
         self._saved_lora: Any = None  # settings of the adapter that a checkpoint was made with
         check_spaces(observation_space, action_space)
         if use_sde:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.envs import task_for
+from lmpolicy.envs import default_model, task_for
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
@@ -75,7 +75,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
         below are for ``"generate"``.
     :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
-        tokenizer; ``None``: the bundled LM's.
+        tokenizer; ``None``: that of the bundled LM that a policy takes for this env.
     :param max_new_tokens: longest answer in tokens.
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.
@@ -89,6 +89,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :raises ValueError: if the system prompt and the phrases alone do not fit (the message says what would), or the
         task does not fit the env, or a parameter is out of range.
     """
+
+    _reader: ActionReader
 
     def __init__(
         self,
@@ -116,19 +118,19 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self._set_render_mode(render_mode)
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
+        self.observation_space = space = TextSpace(max_prompt_bytes, default_model=default_model(env, self.task))
         self._phrases: ActionPhrases | None = None
         chooses = action_mode == "score" or close_with_phrase
         if chooses or names_phrases(self.task, env.action_space, action_bins):
             self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
         width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
-        self._reader: ActionReader
         if action_mode == "score":
             self._reader = PhraseReader(width)
         else:
             rule = ParseErrorRule(env.action_space, on_parse_error, parse_error_reward, fallback_action)
-            self._reader = AnswerReader(self.task, self._phrases, rule, tokenizer, max_new_tokens, n_phrases=width)
+            of_model = space.default_model if tokenizer is None else tokenizer
+            self._reader = AnswerReader(self.task, self._phrases, rule, of_model, max_new_tokens, n_phrases=width)
         self.action_space = self._reader.action_space
-        self.observation_space = space = TextSpace(max_prompt_bytes)
         self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
         self._random = np.random.default_rng()
         self._history: deque[tuple[str, str]] = deque(maxlen=history)

@@ -25,7 +25,7 @@ LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.cache": (),
     "lmpolicy.models": ("lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.text": ("lmpolicy.models",),
-    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.cache"),
+    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
     "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models"),
     "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),

@@ -45,7 +45,8 @@ def make_multi_env(
         ['wet True', 'wet False']
 
     All rows have the same length. The action space is as wide as that of the env with most phrases; an env with fewer
-    phrases never offers the other indices, and the policy gives them probability 0. Every ``info`` of a step or reset
+    phrases never offers the other indices, and the policy gives them probability 0. If different bundled LMs have read
+    about the envs, the policy takes the default one unless it is given a model. Every ``info`` of a step or reset
     holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own, without training
     wrapper or scaling.
 
@@ -87,6 +88,8 @@ def make_multi_env(
             makers.append(partial(_make, kind, name, {**wrapper_kwargs, **kind.wrapper_arguments, **common}, file))
     venv = (vec_env_cls or DummyVecEnv)(makers)
     venv.seed(seed)  # for the first reset
+    if len({space.default_model for space in venv.get_attr("observation_space")}) > 1:
+        venv.observation_space = TextSpace(common["max_prompt_bytes"])  # whatever env is the first
     return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward else venv
 
 
