@@ -102,7 +102,7 @@ class PrefixMemory:
             for other in self.kept
             if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
         ]
-        self.kept = [prefix, *others]
-        while self.kept and (len(self.kept) > MAX_PREFIXES or self.n_bytes > self.max_bytes):
+        self.kept = [prefix, *others][:MAX_PREFIXES]
+        while self.n_bytes > self.max_bytes:
             self.kept.pop()
             self.evicted += 1
