@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from traceback import walk_stack
 from typing import Any, TypeVar
 
 import torch as th
 from gymnasium import spaces
 from peft import PeftModel
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
+from lmpolicy.learners import is_loading
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
@@ -85,7 +84,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         A checkpoint holds the settings of the adapter that the training started from. So a policy that SB3 makes while
         it loads one is built when the checkpoint's weights arrive: the adapter's folder may be gone by then.
         """
-        if self.settings.adapter is not None and self._saved_lora is None and _is_loading():
+        if self.settings.adapter is not None and self._saved_lora is None and is_loading():
             self._build_later = partial(self._build, lr_schedule)
             return
         self.backbone = Backbone(self.settings if self._saved_lora is None else self._resolved(self._saved_lora))
@@ -289,9 +288,3 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Do not report frozen base weights as missing; checkpoints never hold them."""
         frozen = self.backbone.frozen
         keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
-
-
-def _is_loading() -> bool:
-    """Return whether SB3 is loading a checkpoint; it tells the policy in no other way."""
-    load: Any = BaseAlgorithm.load
-    return any(frame.f_code is load.__func__.__code__ for frame, _ in walk_stack(None))

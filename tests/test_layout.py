@@ -28,7 +28,8 @@ LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
     "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models"),
-    "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),
+    "lmpolicy.learners": (),
+    "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.learners", "lmpolicy.text"),
     "lmpolicy.training": (
         "lmpolicy.text",
         "lmpolicy.envs",
