@@ -15,7 +15,7 @@ from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from lmpolicy.learners import is_loading
+from lmpolicy.learners import check_learner, is_loading
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
@@ -50,9 +50,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param optimizer_class: class of the optimizer, as in SB3.
     :param optimizer_kwargs: arguments of the optimizer, as in SB3.
     :param settings: entries of ``policy_kwargs``, see :class:`~lmpolicy.lm.settings.PolicySettings`.
-    :raises TypeError: for a misspelt setting, or an observation space that holds no text; the message says what to do.
+    :raises TypeError: for a misspelt setting, an observation space that holds no text, or a learner that is not PPO or
+        A2C; the message says what to do.
     :raises ValueError: for a value out of range; the message names the allowed values.
     """
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """Refuse other learners here, because ARS passes too few arguments to get as far as ``__init__``."""
+        check_learner()
+        return super().__new__(cls)
 
     def __init__(
         self,
