@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch as th
 
@@ -75,6 +75,9 @@ class ByteCache(Generic[K, V]):
         self.n_bytes = self.evicted = 0
         self._values: OrderedDict[K, V] = OrderedDict()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_values": OrderedDict(), "n_bytes": 0}  # copies and files begin with an empty cache
+
     def __len__(self) -> int:
         return len(self._values)
 
@@ -116,6 +119,9 @@ class ScoreMemory:
         self.max_bytes = max_bytes
         self.evicted = 0
         self.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), **vars(ScoreMemory(self.max_bytes)), "evicted": self.evicted}
 
     def __len__(self) -> int:
         return len(self._places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -68,6 +69,9 @@ class PrefixMemory:
         self.max_bytes = max_bytes
         self.evicted = 0
         self.kept: list[Prefix] = []  # latest first
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "kept": []}  # copies and files begin without prefixes
 
     @property
     def n_bytes(self) -> int:

@@ -88,13 +88,9 @@ class PromptQueries(ABC):
     ) -> None:
         self.backbone, self.n_phrases = backbone, n_phrases
         self.score_normalization = score_normalization
-        self._tokens = ByteCache[bytes, Tokens](max_bytes // 2, lambda key, ids: len(key) + ARRAY + ids.nbytes)
-        self._choices = ByteCache[tuple[str, bytes], Choices](
-            max_bytes // 4, lambda key, choices: len(key[1]) + choices.n_bytes
-        )
-        self._phrase_ids = ByteCache[str, tuple[int, ...]](
-            max_bytes // 4, lambda phrase, ids: sys.getsizeof(phrase) + sys.getsizeof(ids) + INTEGER * len(ids)
-        )
+        self._tokens = ByteCache[bytes, Tokens](max_bytes // 2, _bytes_of_tokens)
+        self._choices = ByteCache[tuple[str, bytes], Choices](max_bytes // 4, _bytes_of_choices)
+        self._phrase_ids = ByteCache[str, tuple[int, ...]](max_bytes // 4, _bytes_of_ids)
         self.caches: tuple[Cache, ...] = (self._tokens, self._choices, self._phrase_ids)
 
     def prompts(self, keys: Sequence[bytes]) -> list[Query]:
@@ -257,3 +253,15 @@ def phrase_divisors(normalization: str, actions: Sequence[str], phrases: Phrases
         return np.ones(len(phrases), dtype=np.int64)
     parts: Sequence[Sequence[object]] = phrases if normalization == "token" else [one.split() for one in actions]
     return np.array([len(part) for part in parts], dtype=np.int64)
+
+
+def _bytes_of_tokens(key: bytes, tokens: Tokens) -> int:
+    return len(key) + ARRAY + tokens.nbytes
+
+
+def _bytes_of_choices(key: tuple[str, bytes], choices: Choices) -> int:
+    return len(key[1]) + choices.n_bytes
+
+
+def _bytes_of_ids(phrase: str, ids: tuple[int, ...]) -> int:
+    return sys.getsizeof(phrase) + sys.getsizeof(ids) + INTEGER * len(ids)

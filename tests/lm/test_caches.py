@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from typing import Any
 
@@ -35,11 +37,15 @@ def evicted(policy: LMActorCriticPolicy) -> int:
     return sum(cache.evicted for cache in policy.actor.caches())
 
 
+def size_of(_: str, value: bytes) -> int:
+    return len(value)
+
+
 # One cache
 
 
 def test_bytes_are_counted_and_the_oldest_are_dropped_first() -> None:
-    cache = ByteCache[str, bytes](3 * (ENTRY + 10), lambda _, value: len(value))
+    cache = ByteCache[str, bytes](3 * (ENTRY + 10), size_of)
     for key in "abcd":
         cache.put(key, bytes(10))
     assert [cache.get(key) is not None for key in "abcd"] == [False, True, True, True]
@@ -50,7 +56,7 @@ def test_bytes_are_counted_and_the_oldest_are_dropped_first() -> None:
 
 
 def test_a_value_that_is_too_large_drops_nothing_else() -> None:
-    cache = ByteCache[str, bytes](1000, lambda _, value: len(value))
+    cache = ByteCache[str, bytes](1000, size_of)
     cache.put("small", b"1")
     cache.put("large", bytes(1000))
     assert cache.get("small") == b"1"
@@ -94,6 +100,32 @@ def test_prefixes_are_dropped_by_bytes() -> None:
 def test_a_cropped_prefix_counts_what_it_holds_on_to() -> None:
     whole = Prefix(np.arange(100), [(th.zeros(1, 2, 100, 8), th.zeros(1, 2, 100, 8))], th.zeros(100, 16))
     assert whole.crop(10).n_bytes == whole.n_bytes == 4 * (2 * 1600 + 1600)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copies_begin_empty(duplicate: Any) -> None:
+    values, scores, prefixes = ByteCache[str, bytes](1000, size_of), ScoreMemory(60_000), PrefixMemory()
+    values.put("a", b"1")
+    scores.write([b"a"], th.ones(1, 3))
+    prefixes.remember(Prefix(np.arange(9), [], th.zeros(9, 2)))
+    for cache in (values, scores, prefixes):
+        assert cache.n_bytes > 0
+        copied = duplicate(cache)
+        assert (copied.n_bytes, copied.max_bytes) == (0, cache.max_bytes)
+    copied = duplicate(scores)
+    copied.write([b"b"], th.ones(1, 3))
+    assert b"a" not in copied
+    assert b"b" not in scores
+    assert th.equal(scores.read([b"a"]), th.ones(1, 3))
+
+
+def test_what_a_policy_has_read_can_be_pickled(llama: str) -> None:
+    policy = make_policy(llama)
+    with th.no_grad():
+        scores_of(policy, rows(0))
+    for cache in policy.actor.queries.caches:
+        assert cache.n_bytes > 0
+        assert pickle.loads(pickle.dumps(cache)).n_bytes == 0
 
 
 @pytest.mark.parametrize("remembers_states", [False, True])
