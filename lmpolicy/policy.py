@@ -16,6 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
+from lmpolicy.learners import check_learner
 from lmpolicy.lm import checkpoints
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
@@ -23,7 +24,8 @@ from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.settings import PolicySettings, check_spaces
+from lmpolicy.lm.optimizer_steps import after_step, before_step
+from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -55,9 +57,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     :param optimizer_class: class of the optimizer, as in SB3.
     :param optimizer_kwargs: arguments of the optimizer, as in SB3.
     :param settings: entries of ``policy_kwargs``, see :class:`~lmpolicy.lm.settings.PolicySettings`.
-    :raises TypeError: for a misspelt setting, or an observation space that holds no text; the message says what to do.
+    :raises TypeError: for a misspelt setting, an observation space that holds no text, or a learner that is not PPO or
+        A2C; the message says what to do.
     :raises ValueError: for a value out of range; the message names the allowed values.
     """
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """Refuse other learners here, because ARS passes too few arguments to get as far as ``__init__``."""
+        check_learner()
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -70,7 +78,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = PolicySettings.of(settings)
+        self.settings = for_space(PolicySettings.of(settings), observation_space)
         self._lock = threading.RLock()
         check_spaces(observation_space, action_space)
         if use_sde:
@@ -109,9 +117,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self._watch_optimizer()
 
     def _watch_optimizer(self) -> None:
-        # SB3 writes one rate into every group before each update, so the factor is applied at each step.
-        self.optimizer.register_step_pre_hook(self._before_step)
-        self.optimizer.register_step_post_hook(self._after_step)
+        self.optimizer.register_step_pre_hook(lambda *_: before_step(self))
+        self.optimizer.register_step_post_hook(lambda *_: after_step(self))
         self.optimizer.register_state_dict_post_hook(checkpoints.shorten_steps)
 
     def __getattr__(self, name: str) -> Any:
@@ -211,24 +218,6 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def actor_learns(self) -> bool:
         """Return whether optimizer steps change what the policy does."""
         return not self.critic_only and len(self.optimizer.param_groups) > 1
-
-    def _before_step(self, *_: Any) -> None:
-        if self.guard is not None:
-            self.guard.check_gradients(self)
-        *actor, critic = self.optimizer.param_groups
-        if self.critic_only:
-            for parameter in (parameter for group in actor for parameter in group["params"]):
-                parameter.grad = None  # None, because with a zero Adam would follow its momentum
-        self._scheduled_rate = critic["lr"]
-        critic["lr"] = critic["lr"] * self.settings.critic_lr_factor
-
-    def _after_step(self, *_: Any) -> None:
-        self.optimizer.param_groups[-1]["lr"] = self._scheduled_rate
-        if self.guard is not None:
-            self.guard.stepped()
-        with self._lock:
-            self.backbone.value_head.update_statistics()
-            self.actor.forget()
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.envs import task_for
+from lmpolicy.envs import default_model, task_for
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import check_reset, check_step, explain_results
@@ -23,6 +23,9 @@ from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.prompt_composer import PromptComposer
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
 from lmpolicy.text.task import GenericTask, TextTask, own_task
+
+Turns = deque[tuple[str, str]]
+"""What the agent read, and what it did, in earlier steps."""
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -76,7 +79,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
         below are for ``"generate"``.
     :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
-        tokenizer; ``None``: the bundled LM's.
+        tokenizer; ``None``: that of the bundled LM that a policy takes for this env.
     :param max_new_tokens: longest answer in tokens.
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.
@@ -94,7 +97,6 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     """
 
     _phrases: ActionPhrases | None = None
-    _reader: ActionReader
     _prompt: Prompt | None = None
     _past_text = ""
     _legal: Mapping[str, Any] = MappingProxyType({})
@@ -128,22 +130,22 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, **given, fallback_action=fallback_action)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
+        self.training, self._random, self._history = training, np.random.default_rng(), Turns(maxlen=history)
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
+        space = self.observation_space = TextSpace(max_prompt_bytes, default_model=default_model(env, self.task))
         chooses = action_mode == "score" or close_with_phrase
         if chooses or names_phrases(self.task, env.action_space, action_bins):
             self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
         width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
         if action_mode == "score":
-            self._reader = PhraseReader(width)
+            self._reader: ActionReader = PhraseReader(width)
         else:
             rule = ParseErrorRule(env.action_space, on_parse_error, parse_error_reward, fallback_action)
-            self._reader = AnswerReader(self.task, self._phrases, rule, tokenizer, max_new_tokens, n_phrases=width)
+            reading = tokenizer or space.default_model, max_new_tokens
+            self._reader = AnswerReader(self.task, self._phrases, rule, *reading, n_phrases=width)
         self.action_space = self._reader.action_space
-        self.observation_space = space = TextSpace(max_prompt_bytes)
         self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
-        self.training, self._random = training, np.random.default_rng()
-        self._history: deque[tuple[str, str]] = deque(maxlen=history)
 
     def _set_render_mode(self, render_mode: str | None) -> None:
         self._own_render_mode = render_mode

@@ -26,10 +26,11 @@ LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.files": (),
     "lmpolicy.models": ("lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.text": ("lmpolicy.models",),
-    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.cache"),
+    "lmpolicy.envs": ("lmpolicy.text", "lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.wrapper": ("lmpolicy.text", "lmpolicy.envs"),
     "lmpolicy.lm": ("lmpolicy.text.prompt", "lmpolicy.text.spaces", "lmpolicy.models", "lmpolicy.files"),
-    "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.text"),
+    "lmpolicy.learners": (),
+    "lmpolicy.policy": ("lmpolicy.lm", "lmpolicy.learners", "lmpolicy.text"),
     "lmpolicy.training": (
         "lmpolicy.text",
         "lmpolicy.envs",

@@ -172,7 +172,6 @@ def test_caches_are_not_shared(llama: str) -> None:
     policy = make_policy(llama)
     answers(policy)
     copied = copy.deepcopy(policy)
-    assert copied.backbone.renderer.action_ids.cache_info().currsize == 0
     assert copied.backbone.renderer.tokenizer is copied.backbone.tokenizer
     assert copied.backbone.tokenizer is not policy.backbone.tokenizer
     answers(copied)

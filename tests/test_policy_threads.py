@@ -15,6 +15,8 @@ from helpers.policy_tools import corridor, ppo
 from helpers.written_answers import writing_policy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from lmpolicy.lm.optimizer_steps import after_step
+
 THREADS = 3
 ROWS = encode([*SHARED, *UNSHARED])
 
@@ -95,7 +97,7 @@ def test_a_policy_is_asked_by_several_threads(llama: str, make: Callable[[str], 
             assert (action == expected[row]).all()
             with th.no_grad():
                 th.testing.assert_close(policy.predict_values(ROWS[row : row + 1]), values[row : row + 1])
-            policy._after_step()  # as after an optimizer step: what was remembered is forgotten
+            after_step(policy)  # as after an optimizer step: what was remembered is forgotten
 
     policy._scheduled_rate = 1e-2
     in_threads(ask)

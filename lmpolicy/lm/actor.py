@@ -6,7 +6,7 @@ The questions are the same for the actor that chooses phrases and for the one th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 from stable_baselines3.common.distributions import Distribution
 
 from lmpolicy.lm.backbone import WeightVersion
-from lmpolicy.lm.queries import PromptQueries
+from lmpolicy.lm.caches import Cache
+from lmpolicy.lm.queries import PromptQueries, Query
 from lmpolicy.lm.scorer import Scorer
+
+ROWS = 1024
+"""Number of prompts of a rollout that are read or scored at a time for statistics."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Actor(ABC):
 
     def __init__(self, scorer: Scorer, queries: PromptQueries) -> None:
         self.scorer, self.queries = scorer, queries
+        self._evicted = 0
         self.watch_weights()
 
     @abstractmethod
@@ -122,8 +127,23 @@ class Actor(ABC):
         :param actions: actions of the rollout, ``(N, W)``; W = 1 for indices of phrases.
         :return: numbers by their names in the log.
         """
-        tokens = [query.prompt_length for query in self.queries.prompts(keys)]
-        return {"lm/prompt_tokens_mean": float(np.mean(tokens)), "lm/prompt_tokens_max": max(tokens)}
+        tokens = [query.prompt_length for query in self._queries(keys)]
+        evicted, self._evicted = self._evicted, sum(cache.evicted for cache in self.caches())
+        return {
+            "lm/prompt_tokens_mean": float(np.mean(tokens)),
+            "lm/prompt_tokens_max": max(tokens),
+            "lm/cache_mib": sum(cache.n_bytes for cache in self.caches()) / 2**20,
+            "lm/cache_evictions": self._evicted - evicted,
+        }
+
+    def _queries(self, keys: Sequence[bytes]) -> Iterator[Query]:
+        """Return the queries of a rollout's prompts, some at a time, because all at once may be many bytes."""
+        for start in range(0, len(keys), ROWS):
+            yield from self.queries.prompts(keys[start : start + ROWS])
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered between calls."""
+        return [*self.queries.caches, *self.scorer.caches()]
 
     def watch_weights(self) -> None:
         """List the weights whose changes are watched.

@@ -11,20 +11,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
 
-from lmpolicy.lm.actor import Actor, Decision
+from lmpolicy.lm.actor import ROWS, Actor, Decision
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.behaviour import AnswerTotals, choice_statistics
+from lmpolicy.lm.caches import Cache, ScoreMemory
 from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, Query
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.scorer import Scorer, Scores
 from lmpolicy.lm.settings import PolicySettings, check_tokenizer
 from lmpolicy.text.prompt import CUE
 from lmpolicy.text.spaces import TokenSpace, row_keys
-
-MAX_REMEMBERED = 131_072
-"""Number of prompts whose scores are kept within a rollout. If there are more, all are dropped."""
-ROWS = 1024
-"""Number of rows that are scored at a time for statistics, if their scores are no longer remembered."""
 
 
 class PhraseActor(Actor):
@@ -39,9 +35,12 @@ class PhraseActor(Actor):
     """
 
     def __init__(self, backbone: Backbone, n_phrases: int, settings: PolicySettings) -> None:
-        self._memory: dict[bytes, tuple[th.Tensor, th.Tensor]] = {}
-        scorer = Scorer(backbone, n_phrases, None, settings.temperature, settings.micro_batch_size)
-        super().__init__(scorer, PhraseQueries(backbone, n_phrases, settings.score_normalization))
+        scorer = Scorer(
+            backbone, n_phrases, None, settings.temperature, settings.micro_batch_size, settings.cache_bytes
+        )
+        self._memory = ScoreMemory(scorer.limits.scores)
+        queries = PhraseQueries(backbone, n_phrases, settings.score_normalization, scorer.limits.queries)
+        super().__init__(scorer, queries)
 
     def act(self, observations: th.Tensor, deterministic: bool) -> Decision:
         """Choose a phrase for each observation, with its log-probability and value."""
@@ -75,7 +74,7 @@ class PhraseActor(Actor):
 
     def rollout_statistics(self, keys: Sequence[bytes], actions: NDArray[Any]) -> dict[str, float]:
         """Describe how phrases were chosen in a rollout."""
-        n_legal = [len(query.divisors) for query in self.queries.prompts(keys)]
+        n_legal = [len(query.divisors) for query in self._queries(keys)]
         choices = choice_statistics(keys, self.probabilities(keys), actions[:, 0], np.array(n_legal))
         return {**choices, **super().rollout_statistics(keys, actions)}
 
@@ -91,14 +90,30 @@ class PhraseActor(Actor):
         if th.is_grad_enabled():
             found = self.scorer(self.queries.prompts(keys))
             return found.phrases, found.values
-        if self._weights.changed() or len(self._memory) > MAX_REMEMBERED:
+        if self._weights.changed():
             self.forget()
-        unknown = [key for key in dict.fromkeys(keys) if key not in self._memory]
-        if unknown:
-            found = self.scorer(self.queries.prompts(unknown))
-            self._memory.update(zip(unknown, zip(found.phrases, found.values, strict=True), strict=True))
-        known = [self._memory[key] for key in keys]
-        return th.stack([score for score, _ in known]), th.stack([value for _, value in known])
+        rows = self._remembered(list(dict.fromkeys(keys)), keys)
+        return rows[:, :-1], rows[:, -1]
+
+    def _remembered(self, distinct: list[bytes], keys: Sequence[bytes]) -> th.Tensor:
+        """Return the scores and the value of each prompt, ``(B, K + 1)``; those that are not remembered are run."""
+        unknown = [key for key in distinct if key not in self._memory]
+        if not unknown:
+            return self._memory.read(keys)
+        found = self.scorer(self.queries.prompts(unknown))
+        new = th.cat([found.phrases, found.values[:, None]], dim=1)
+        known = [key for key in distinct if key in self._memory]
+        # Read before the new ones are written, because these may take the places of known ones.
+        rows = th.cat([new, self._memory.read(known)]) if known else new
+        self._memory.write(unknown, new)
+        if len(unknown) == len(keys):
+            return rows
+        places = {key: place for place, key in enumerate([*unknown, *known])}
+        return rows[th.tensor([places[key] for key in keys], device=rows.device)]
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered, the scores of the rollout included."""
+        return [self._memory, *super().caches()]
 
     def forget(self) -> None:
         """Drop what was computed from the weights, the remembered scores included."""
@@ -147,8 +162,15 @@ class TextActor(Actor):
             stop = () if backbone.renderer.has_template else ("\n",)
         self.stop = (*stop, CUE) if space.n_phrases else tuple(stop)
         self._totals = AnswerTotals()
-        scorer = Scorer(backbone, space.n_phrases, space.n_ids, settings.temperature, settings.micro_batch_size)
-        queries = AnswerQueries(backbone, space, settings.score_normalization)
+        scorer = Scorer(
+            backbone,
+            space.n_phrases,
+            space.n_ids,
+            settings.temperature,
+            settings.micro_batch_size,
+            settings.cache_bytes,
+        )
+        queries = AnswerQueries(backbone, space, settings.score_normalization, scorer.limits.queries)
         self._sampler = Sampler(scorer, queries.ends, self.stop)
         super().__init__(scorer, queries)
 

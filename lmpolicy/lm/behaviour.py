@@ -139,7 +139,7 @@ class BehaviourStream:
         self._sums: th.Tensor | None = None  # (MAX_GROUPS, K + 1), entropies in the last column
         self._index: dict[bytes, int] = {}
         self._counts: list[int] = []
-        self._phrases: list[int] = []
+        self._phrases: list[tuple[str, ...]] = []
         self._first: list[bytes] = []
         self._varied: list[bool] = []
 
@@ -164,7 +164,7 @@ class BehaviourStream:
                 return MAX_GROUPS
             self._index[legal] = len(self._counts)
             self._counts.append(0)
-            self._phrases.append(len(Prompt.from_json(decode_bytes(key)).actions))
+            self._phrases.append(Prompt.from_json(decode_bytes(key)).actions)
             self._first.append(key)
             self._varied.append(False)
         number = self._index[legal]
@@ -172,19 +172,32 @@ class BehaviourStream:
         self._varied[number] = self._varied[number] or key != self._first[number]
         return number
 
+    def mean_probabilities(self) -> dict[str, tuple[float, int]]:
+        """Return how likely each phrase was where it was legal, with one transfer from the device.
+
+        :return: mean probability and number of decisions, by phrase.
+        """
+        found: dict[str, tuple[float, int]] = {}
+        sums = [] if self._sums is None else self._sums[: len(self._counts)].tolist()
+        for total, count, phrases in zip(sums, self._counts, self._phrases, strict=True):
+            for phrase, probability in zip(phrases, total, strict=False):  # the rest is of illegal indices
+                before, decisions = found.get(phrase, (0.0, 0))
+                found[phrase] = before + probability, decisions + count
+        return {phrase: (total / decisions, decisions) for phrase, (total, decisions) in found.items()}
+
     def behaviour(self) -> Behaviour | None:
         """Return what the sums say, with one transfer from the device.
 
         :return: ``None`` if no decision was among two or more phrases.
         """
-        chosen = [number for number, phrases in enumerate(self._phrases) if phrases > 1]
+        chosen = [number for number, phrases in enumerate(self._phrases) if len(phrases) > 1]
         if self._sums is None or not chosen:
             return None
         sums = self._sums[: len(self._counts)].cpu().double()
         counts = th.tensor(self._counts, dtype=th.float64)
         means, spent = sums[:, :-1] / counts[:, None], sums[:, -1]
         gains = counts * entropies(means) - spent  # (G,)
-        most = [count * math.log(phrases) for count, phrases in zip(self._counts, self._phrases, strict=True)]
+        most = [count * math.log(len(phrases)) for count, phrases in zip(self._counts, self._phrases, strict=True)]
         comparable = [number for number in chosen if self._varied[number]]
         information = None
         if 2 * sum(self._counts[number] for number in comparable) >= self.decisions:

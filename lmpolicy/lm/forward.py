@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch as th
-from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.modeling_utils import slice_logits_to_keep
 
-from lmpolicy.lm.grouping import common_prefix
+from lmpolicy.lm.caches import CACHE_BYTES, Cache
 from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
+from lmpolicy.lm.prefixes import Prefix, PrefixMemory, Tokens
 from lmpolicy.lm.trie import Trie
 
 MIN_SHARED = 8
@@ -26,10 +24,6 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 One sequence takes one call and no padding, but attention over all prompts, most of it masked, takes long in long ones.
 Both ways took the same time at about 450 tokens for a hidden size of 128, and at about 1000 tokens for 896."""
 
-MAX_PREFIXES = 16
-"""Number of prefixes kept within a rollout. Each env with its own rules has a prefix of its own."""
-
-Tokens = NDArray[np.int64]
 Outputs = tuple[Packed, th.Tensor, th.Tensor]
 """The packed batch, logits ``(predictors, vocabulary)`` and final hidden states ``(N, hidden)``."""
 
@@ -51,29 +45,8 @@ class Forward(Protocol):
     def forget(self) -> None:
         """Drop what was computed with the weights as they were."""
 
-
-@dataclass(frozen=True)
-class Prefix:
-    """Hold the results of tokens that were run before.
-
-    :param tokens: token ids of the prefix, ``(P,)``.
-    :param layers: attention keys and values of each layer.
-    :param states: final hidden states, ``(P, hidden)``.
-    """
-
-    tokens: Tokens
-    layers: list[tuple[th.Tensor, th.Tensor]]
-    states: th.Tensor
-
-    def crop(self, length: int) -> Prefix:
-        """Return the first tokens; in a causal LM, later ones do not change their results."""
-        layers = [(keys[:, :, :length], values[:, :, :length]) for keys, values in self.layers]
-        return Prefix(self.tokens[:length], layers, self.states[:length])
-
-    def cache(self, rows: int) -> DynamicCache:
-        """Return a cache for rows that all begin with this prefix."""
-        layers = [(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in self.layers]
-        return DynamicCache(ddp_cache_data=layers)
+    def caches(self) -> list[Cache]:
+        """Return what is remembered."""
 
 
 class PackedForward:
@@ -85,25 +58,30 @@ class PackedForward:
     :param lm: causal LM that honours ``position_ids``, a 4-D ``attention_mask`` and a ``DynamicCache``.
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
     :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: as many as are faster so.
+    :param max_bytes: largest number of bytes of the prefixes that are kept.
     """
 
-    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None) -> None:
+    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None, max_bytes: int = CACHE_BYTES) -> None:
         self.lm = lm
         self.by_layer = by_layer
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
-        self._prefixes: list[Prefix] = []  # latest first
+        self.prefixes = PrefixMemory(max_bytes)
         self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
         """Drop the shared prefixes, because the weights have changed."""
-        self._prefixes.clear()
+        self.prefixes.forget()
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered."""
+        return [self.prefixes]
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
         common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
-        prefix = self._recall(prompts, common) if remembering else None
+        prefix = self.prefixes.recall(prompts, common) if remembering else None
         if prefix is None:
             own = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
             if common + own <= self.fold_tokens:
@@ -120,30 +98,11 @@ class PackedForward:
         :return: prefix without gradient. ``None``: the prefix is too short to save time.
         """
         common = shared_length(prompts)
-        return self._recall(prompts, common) or self._own_prefix(prompts, common)
+        return self.prefixes.recall(prompts, common) or self._own_prefix(prompts, common)
 
     def _own_prefix(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """Run the prefix that the prompts share; ``None`` if it is too short to save time."""
         return self._run_prefix(prompts[0][:common]) if common >= MIN_SHARED and len(prompts) > 1 else None
-
-    def _recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
-        """Return a remembered prefix of the prompts, if it saves tokens against a run of their own prefix."""
-        if not self._prefixes:
-            return None
-        lengths = [common_prefix(prefix.tokens, prompts[0][:common]) for prefix in self._prefixes]
-        length = max(lengths)
-        # Behind a remembered prefix, each prompt runs for itself what more it shares with the others.
-        worth = length > 0 and (common - length) * (len(prompts) - 1) <= length
-        return self._prefixes[lengths.index(length)].crop(length) if worth else None
-
-    def _remember(self, prefix: Prefix) -> None:
-        """Keep a prefix, in place of the prefixes that it extends and of those that extend it."""
-        others = [
-            other
-            for other in self._prefixes
-            if common_prefix(other.tokens, prefix.tokens) < min(len(other.tokens), len(prefix.tokens))
-        ]
-        self._prefixes = [prefix, *others][:MAX_PREFIXES]
 
     def _run_prefix(self, tokens: Tokens) -> Prefix:
         out = call(
@@ -157,7 +116,7 @@ class PackedForward:
         layers = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
         prefix = Prefix(tokens, layers, out.hidden_states[-1][0])
         if not th.is_grad_enabled():
-            self._remember(prefix)
+            self.prefixes.remember(prefix)
         return prefix
 
     def _run_folded(self, packed: Packed, prompt: Tokens, remembering: bool) -> Outputs:
@@ -169,7 +128,7 @@ class PackedForward:
         logits, states = self._run(packed, cache)
         if cache is not None:
             layers: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
-            self._remember(Prefix(prompt[: packed.shared], layers, states).crop(packed.shared))
+            self.prefixes.remember(Prefix(prompt[: packed.shared], layers, states).crop(packed.shared))
         return packed, logits, states
 
     def _run_behind(self, prefix: Prefix | None, packed: Packed) -> Outputs:
@@ -243,6 +202,10 @@ class PlainForward:
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""
+
+    def caches(self) -> list[Cache]:
+        """Return an empty list, because nothing is remembered."""
+        return []
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""

@@ -195,6 +195,7 @@ class Guard:
     def forget_weights(self) -> None:
         """Drop the kept weights, because other weights were loaded."""
         self._good = {}
+        self.judge.weights_loaded()
 
     @th.no_grad()
     def _save(self, policy: GuardedPolicy) -> str:

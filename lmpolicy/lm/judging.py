@@ -31,6 +31,11 @@ CONSTANT = 1e-3
 """Spread of the gradients at the log-probabilities below which all advantages count as equal, relative to the largest.
 """
 
+UNREACHABLE = 1e-4
+"""Mean probability of a phrase below which it is hardly ever tried, so that nothing can be learnt about it."""
+NAMED = 3
+"""Number of phrases that a warning names."""
+
 
 class GuardWarning(UserWarning):
     """Say that a guard rail was touched while training goes on.
@@ -40,9 +45,13 @@ class GuardWarning(UserWarning):
 
 
 class LearningJudge:
-    """Warn of three ways in which a policy stops learning.
+    """Warn of four ways in which a policy does not learn.
 
-    Each of the three warnings is given once.
+    Each of the four warnings is given once.
+
+    *Unreachable phrases*: A model may hold a legal phrase for so unlikely that it is never tried. The probabilities of
+    the first rollout that the policy learns from show it. A policy whose weights were loaded is not judged, because it
+    may have learnt what to avoid.
 
     *Entropy collapse*: The entropy alone cannot show a collapse, because the best policy of most envs is sure. A sure
     policy has collapsed if it does the same whatever it reads. It has also collapsed if it was open at first and became
@@ -63,6 +72,7 @@ class LearningJudge:
         self.warned: set[str] = set()
         self.judgements = 0
         self._stream = BehaviourStream()
+        self._first_rollout = True
         self._began_open = False
         self._sure_early = self._sure_same = self._ignoring = 0
         self._equal: tuple[int, int] = (0, 0)  # updates in a row with equal advantages, and the decisions in them
@@ -125,11 +135,38 @@ class LearningJudge:
         self._judge_advantages(when)
         if not actor_learns:
             self._stream = BehaviourStream()
-        elif self._stream.decisions >= MIN_DECISIONS:
+            return
+        if self._first_rollout:
+            self._first_rollout = False
+            self._judge_reach(when)
+        if self._stream.decisions >= MIN_DECISIONS:
             behaviour = self._stream.behaviour()
             self._stream = BehaviourStream()
             if behaviour is not None:
                 self._judge_behaviour(behaviour, when)
+
+    def weights_loaded(self) -> None:
+        """Take the policy for one that has learnt."""
+        self._first_rollout = False
+
+    def _judge_reach(self, when: str) -> None:
+        means = self._stream.mean_probabilities()
+        rare = sorted((mean, decisions, phrase) for phrase, (mean, decisions) in means.items() if mean < UNREACHABLE)
+        if not rare:
+            return
+        total = self._stream.decisions
+        told = ", ".join(
+            f"{phrase!r} ({mean:.1g}, legal in {n} of {total} decisions)" for mean, n, phrase in rare[:NAMED]
+        )
+        more = f" and {len(rare) - NAMED} more" if len(rare) > NAMED else ""
+        self._warn(
+            "unreachable",
+            f"the model will hardly ever choose {told}{more}: in brackets, the mean probability in the first rollout. "
+            "What is never tried cannot be learnt. Pass in policy_kwargs score_normalization='token', if long phrases "
+            "are unlikely for being long; a model that has read about such an env; or a higher temperature. Harmless "
+            "if these are never the best actions",
+            when,
+        )
 
     def _judge_advantages(self, when: str) -> None:
         if self._first_gradient is not None:

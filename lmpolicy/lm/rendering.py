@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from lmpolicy.models import ModelError
 from lmpolicy.text.prompt import Prompt
 
-PHRASE_CACHE = 65_536
-"""Number of phrases whose token ids are remembered."""
 OTHER_TEMPLATE = (
     "correct the template in the model's folder (chat_template.jinja, or chat_template in tokenizer_config.json), take "
     "it out, so that prompts are plain text, or choose another model"
@@ -38,17 +35,6 @@ class PromptRenderer:
         self.system_role = self.has_template and self._takes_system_role()
         self.keeps_turns = not self.has_template or self._keeps_turns()
         self.separator = self._separator() if self.has_template else " "
-        self._remember_phrases()
-
-    def _remember_phrases(self) -> None:
-        self.action_ids = lru_cache(maxsize=PHRASE_CACHE)(self._action_ids)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "action_ids"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._remember_phrases()  # a cache of its own, which the copy's tokenizer fills
 
     def prompt_ids(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """Return the token ids of each prompt.
@@ -83,8 +69,8 @@ class PromptRenderer:
             ) from error
         return [list(row) for row in ids]
 
-    def _action_ids(self, phrase: str) -> tuple[int, ...]:
-        """Return the token ids of a phrase behind a prompt; they are cached under the name ``action_ids``.
+    def action_ids(self, phrase: str) -> tuple[int, ...]:
+        """Return the token ids of a phrase behind a prompt.
 
         :param phrase: action phrase.
         :raises ValueError: if the tokenizer makes no token of the phrase; choose another phrase.

@@ -10,8 +10,10 @@ import torch as th
 from torch.utils.checkpoint import checkpoint
 
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
 from lmpolicy.lm.forward import Forward
 from lmpolicy.lm.grouping import group_by_prefix, in_order
+from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.packing import Packed
 from lmpolicy.lm.queries import Query
 from lmpolicy.lm.self_check import choose_forward
@@ -64,6 +66,8 @@ class Scorer:
     :param temperature: divisor of the logits of answers and of the scores of phrases; above 0.
     :param micro_batch_size: largest number of queries that run at once. With gradient, the parts are checkpointed,
         which takes less memory and one more forward pass. ``None``: all queries run at once.
+    :param cache_bytes: largest number of bytes that all caches of the policy may take, see
+        :class:`~lmpolicy.lm.caches.CacheLimits`.
     """
 
     def __init__(
@@ -73,9 +77,11 @@ class Scorer:
         n_ids: int | None = None,
         temperature: float = 1.0,
         micro_batch_size: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.backbone, self.n_phrases, self.n_ids = backbone, n_phrases, n_ids
         self.temperature, self.micro_batch_size = temperature, micro_batch_size
+        self.limits = CacheLimits.of(cache_bytes, remembers_states=frozen_depth(backbone.lm) > 0)
         self._forward: Forward | None = None
         self._device = ""
 
@@ -90,7 +96,7 @@ class Scorer:
         if self._forward is None or device != self._device:
             self.backbone.settle_dtype()
             lm = self.backbone.lm
-            self._forward, self._device = choose_forward(lm, self.backbone.name), device
+            self._forward, self._device = choose_forward(lm, self.backbone.name, self.limits), device
             self._head = None if self.n_ids is None else TokenHead(lm, self.n_ids)
         return self._forward
 
@@ -120,6 +126,10 @@ class Scorer:
         """
         if self._forward is not None:
             self._forward.forget()
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered between calls."""
+        return [] if self._forward is None else self._forward.caches()
 
     def _score_parts(self, queries: Sequence[Query]) -> Scores:
         """Score micro-batches. Contexts of similar length run together, because padding costs time."""

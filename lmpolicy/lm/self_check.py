@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from lmpolicy.lm.caches import CacheLimits
 from lmpolicy.lm.forward import Forward, PackedForward, PlainForward, Tokens, has_window, text_config
 from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.trie import build_trie
@@ -42,7 +43,7 @@ Phrases = tuple[tuple[int, ...], ...]
 
 
 @th.no_grad()
-def choose_forward(lm: Any, name: str) -> Forward:
+def choose_forward(lm: Any, name: str, limits: CacheLimits) -> Forward:
     """Choose the fastest forward pass whose log-probabilities equal the naive ones.
 
     A model that does not honour explicit positions or a 4-D attention mask would score phrases wrongly without an
@@ -50,13 +51,14 @@ def choose_forward(lm: Any, name: str) -> Forward:
 
     :param lm: causal LM with its adapters.
     :param name: name of the model in messages.
+    :param limits: largest numbers of bytes that the pass may remember.
     :raises ValueError: if even the plain pass differs from the naive computation; choose a causal LM.
     """
     training = lm.training
     lm.eval()  # gradient checkpointing acts in training mode, and would leave the cache unchecked
     try:
         with _short_window(lm):
-            return _Check(lm, f"{name} ({type(lm.config).__name__})").choose()
+            return _Check(lm, f"{name} ({type(lm.config).__name__})", limits).choose()
     finally:
         lm.train(training)
 
@@ -67,8 +69,8 @@ class _Check:
     The example has two prompts of 12 and 15 tokens that share 9, and phrases that share tokens.
     """
 
-    def __init__(self, lm: Any, name: str) -> None:
-        self.lm, self.name = lm, name
+    def __init__(self, lm: Any, name: str, limits: CacheLimits) -> None:
+        self.lm, self.name, self.limits = lm, name, limits
         tokens = np.random.default_rng(0).permutation(text_config(lm).vocab_size)[:24]
         phrases = [(18,), (18, 19, 20), (18, 21, 20), (22, 18, 20)]
         self.prompts = [tokens[:12], np.concatenate([tokens[:9], tokens[12:18]])]
@@ -80,7 +82,8 @@ class _Check:
         plain, noise = self._plain()
         problems = []
         for by_layer in self._packable():
-            folded, rows = PackedForward(self.lm, by_layer), PackedForward(self.lm, by_layer, fold_tokens=0)
+            folded = PackedForward(self.lm, by_layer, max_bytes=self.limits.prefixes)
+            rows = PackedForward(self.lm, by_layer, fold_tokens=0)
             try:
                 for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
                     self._hold(forward, noise)
@@ -105,7 +108,7 @@ class _Check:
                 forward = TrunkForward(self.lm, by_layer, depth, fold_tokens)
                 for _ in range(2):
                     self._hold(forward, noise)
-            forward = TrunkForward(self.lm, by_layer, depth)
+            forward = TrunkForward(self.lm, by_layer, depth, limits=self.limits)
         except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
             log.warning("%s runs its first %d layers anew each time: %r", self.name, depth, problem)
             return None

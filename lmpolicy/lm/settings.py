@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import peft
 import torch as th
 from gymnasium import spaces
 
+from lmpolicy.lm.caches import CACHE_BYTES
 from lmpolicy.lm.model_settings import (
     check_model_settings,
     normalize_dtype,
@@ -57,7 +58,8 @@ class PolicySettings:
     or a :class:`peft.LoraConfig` are accepted, and become such values.
 
     :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM. ``None``: the
-        bundled LM. ``"lmpolicy/worlds"``: the bundled LM for MiniGrid, BabyAI and TextWorld.
+        bundled LM that has read most about the env, as the observation space says: ``"lmpolicy/worlds"`` for MiniGrid,
+        BabyAI and TextWorld, ``"lmpolicy/control"`` for all others.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, such a ``torch.dtype``, or
         ``"auto"``. ``"auto"`` is half precision where the base model is frozen and wide enough, and the device is fast
@@ -78,6 +80,10 @@ class PolicySettings:
     :param micro_batch_size: largest number of distinct prompts that run at once. In an update, the parts are
         checkpointed: the gradients are the same, with less memory and one more forward pass. ``None``: all prompts run
         at once.
+    :param cache_bytes: largest number of bytes of all that is remembered between calls: token ids, scores within a
+        rollout, attention keys and values of shared prefixes, and states of lower layers. The oldest is dropped first
+        and computed anew, so that only the time depends on it. Default: 256 MiB. The log counts the bytes as
+        ``lm/cache_mib``, see :class:`~lmpolicy.WatchLearning`.
     :param ratio_level: log-probability of an answer in free text, as PPO is given it: ``"mean"`` or ``"sum"`` over its
         tokens. Long answers saturate PPO's clip with the sum, so the mean is the default. See
         :class:`lmpolicy.lm.actors.TextActor`.
@@ -108,6 +114,7 @@ class PolicySettings:
     value_gradient: bool = False
     critic_lr_factor: float = 1.0
     micro_batch_size: int | None = None
+    cache_bytes: int = CACHE_BYTES
     ratio_level: str = "mean"
     stop: Sequence[str] | None = None
     guard_rails: bool = True
@@ -147,6 +154,8 @@ class PolicySettings:
             raise ValueError(f"critic_lr_factor must be above 0, got {self.critic_lr_factor!r}")
         if self.micro_batch_size is not None and not _is_count(self.micro_batch_size):
             raise ValueError(f"micro_batch_size must be a positive integer or None, got {self.micro_batch_size!r}")
+        if not _is_count(self.cache_bytes):
+            raise ValueError(f"cache_bytes must be a positive number of bytes, got {self.cache_bytes!r}")
         if self.ratio_level not in RATIO_LEVELS:
             raise ValueError(f"ratio_level must be one of {RATIO_LEVELS}, got {self.ratio_level!r}")
         if self.stop is not None and not _are_texts(self.stop):
@@ -186,6 +195,18 @@ class PolicySettings:
                 "help(lmpolicy.PolicySettings) for those of policy_kwargs"
             )
         return cls(**policy_kwargs)
+
+
+def for_space(settings: PolicySettings, observation_space: spaces.Space) -> PolicySettings:
+    """Name the model where the settings leave it to the env.
+
+    So the settings that a checkpoint holds name it.
+
+    :param settings: settings of a policy.
+    :param observation_space: observation space of the env, which knows the model, see :class:`~lmpolicy.TextSpace`.
+    """
+    default = getattr(observation_space, "default_model", None)
+    return replace(settings, model=default) if settings.model is None and default is not None else settings
 
 
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

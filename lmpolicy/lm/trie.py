@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-
-TRIE_CACHE = 4_096
-"""Number of sets of phrases whose tries are remembered."""
 
 PROMPT_END = -1
 """Number of the node that predicts a phrase's first token: the last prompt token itself."""
@@ -47,7 +43,6 @@ class Trie:
         return found
 
 
-@lru_cache(maxsize=TRIE_CACHE)
 def build_trie(phrases: tuple[tuple[int, ...], ...]) -> Trie:
     """Build the trie of a set of phrases.
 

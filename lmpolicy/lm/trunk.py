@@ -14,13 +14,14 @@ import torch as th
 from torch import nn
 from transformers.modeling_utils import slice_logits_to_keep
 
+from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
 from lmpolicy.lm.forward import Outputs, PackedForward, Tokens
 from lmpolicy.lm.layers import decoder_of
 from lmpolicy.lm.token_head import logits_from_states
 from lmpolicy.lm.trie import PROMPT_END, Trie
 
-MAX_BYTES = 1 << 30
-"""Bytes of remembered hidden states. Above it, all are dropped, and what is asked next is run anew."""
+NUMBER = 192
+"""Bytes that the number of a beginning takes, as measured."""
 
 
 class TrunkForward:
@@ -38,14 +39,25 @@ class TrunkForward:
     :param by_layer: whether the model takes one mask per type of layer.
     :param depth: number of lower layers that never change, above 0.
     :param fold_tokens: as in :class:`~lmpolicy.lm.forward.PackedForward`.
+    :param limits: largest numbers of bytes. Above that of the states, all of them are dropped, and what is asked next
+        is run anew. Default: those of the default settings.
     :raises AttributeError: if the layers of the model cannot be found.
     """
 
-    def __init__(self, lm: Any, by_layer: bool, depth: int, fold_tokens: int | None = None) -> None:
-        self.sampling: PackedForward | None = PackedForward(lm, by_layer, fold_tokens)
-        self.memory = StateMemory()
-        self.lower = PackedForward(_LowerLayers(lm, depth), by_layer, fold_tokens)
-        self.upper = PackedForward(_UpperLayers(lm, depth, self.memory), by_layer, fold_tokens)
+    def __init__(
+        self, lm: Any, by_layer: bool, depth: int, fold_tokens: int | None = None, limits: CacheLimits | None = None
+    ) -> None:
+        limits = limits or CacheLimits.of(CACHE_BYTES, remembers_states=True)
+        prefixes = limits.prefixes // 3
+        self.memory = StateMemory(limits.states)
+        self.sampling: PackedForward | None = PackedForward(lm, by_layer, fold_tokens, prefixes)
+        self.lower = PackedForward(_LowerLayers(lm, depth), by_layer, fold_tokens, prefixes)
+        self.upper = PackedForward(_UpperLayers(lm, depth, self.memory), by_layer, fold_tokens, prefixes)
+
+    def caches(self) -> list[Cache]:
+        """Return what is remembered."""
+        parts = [self.lower, self.upper, *(() if self.sampling is None else (self.sampling,))]
+        return [self.memory, *(part.prefixes for part in parts)]
 
     def forget(self) -> None:
         """Drop what was computed with the weights as they were; what the lower layers computed stays."""
@@ -55,7 +67,7 @@ class TrunkForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`~lmpolicy.lm.forward.Forward`."""
-        if self.memory.n_bytes > MAX_BYTES:
+        if self.memory.n_bytes > self.memory.max_bytes:
             self._clear()
         texts = [self.memory.number(prompt, trie) for prompt, trie in zip(prompts, tries, strict=True)]
         new = [row for row, text in enumerate(texts) if text.is_new]
@@ -100,19 +112,26 @@ class _Numbered:
 
 
 class StateMemory:
-    """Number the distinct beginnings of texts, and keep the state of each one's last token."""
+    """Number the distinct beginnings of texts, and keep the state of each one's last token.
 
-    def __init__(self) -> None:
+    :param max_bytes: number of bytes up to which the table of states grows ahead of its use.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.evicted = 0
         self.states: th.Tensor | None = None  # (capacity, hidden)
         self._numbers: dict[tuple[int, int], int] = {}  # of a beginning, by the number of the one before and the token
 
     @property
     def n_bytes(self) -> int:
-        """Return the size of the remembered states."""
-        return 0 if self.states is None else self.states.numel() * self.states.element_size()
+        """Return the size of the remembered states and their numbers."""
+        states = 0 if self.states is None else self.states.numel() * self.states.element_size()
+        return states + NUMBER * len(self._numbers)
 
     def clear(self) -> None:
         """Drop all states."""
+        self.evicted += len(self._numbers)
         self.states = None
         self._numbers.clear()
 
@@ -145,7 +164,9 @@ class StateMemory:
         if self.states is None:
             self.states = states.new_empty(0, states.shape[1])
         if len(self.states) < len(self._numbers):
-            larger = states.new_zeros(2 * len(self._numbers), states.shape[1])
+            row = NUMBER + states.shape[1] * states.element_size()
+            rows = max(len(self._numbers), min(2 * len(self._numbers), self.max_bytes // row))
+            larger = states.new_zeros(rows, states.shape[1])
             larger[: len(self.states)] = self.states
             self.states = larger
         self.states[th.from_numpy(numbers).to(states.device)] = states

@@ -40,12 +40,17 @@ class TextSpace(spaces.Box):
 
     :param max_bytes: length of a row in bytes; at least 1.
     :param seed: seed of :meth:`sample`.
+    :param default_model: name of the bundled LM that has read most about the texts, which a policy takes unless it is
+        given another. ``None``: the default bundled LM. Spaces that differ in this alone are equal, because any model
+        can read the rows.
     """
 
-    def __init__(self, max_bytes: int, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(
+        self, max_bytes: int, seed: int | np.random.Generator | None = None, default_model: str | None = None
+    ) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int | np.integer) or max_bytes < 1:
             raise ValueError(f"max_bytes must be a positive integer, got {max_bytes!r}")
-        self.max_bytes = int(max_bytes)
+        self.max_bytes, self.default_model = int(max_bytes), default_model
         super().__init__(low=0, high=255, shape=(self.max_bytes,), dtype=np.uint8, seed=seed)
 
     def encode(self, text: str) -> NDArray[np.uint8]:
@@ -98,18 +103,17 @@ class TextSpace(spaces.Box):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The bounds are left out, because they are the same for every byte, and each checkpoint holds the space.
-        return TextSpace, (self.max_bytes,), {"_np_random": self._np_random}
+        state = {"_np_random": self._np_random, "default_model": self.default_model}
+        return TextSpace, (self.max_bytes,), state
 
     def __repr__(self) -> str:
-        return f"TextSpace(max_bytes={self.max_bytes})"
+        more = "" if self.default_model is None else f", default_model={self.default_model!r}"
+        return f"TextSpace(max_bytes={self.max_bytes}{more})"
 
 
 @flatdim.register(TextSpace)
 def _flat_size(space: TextSpace) -> int:
-    """Return the length of a row, and warn: only policies that take bytes for numbers ask for it.
-
-    SB3's ``MlpPolicy`` asks Gymnasium for the flat size of its observations, and language models do not.
-    """
+    """Return the length of a row, and warn: SB3's ``MlpPolicy`` asks for it, and language models do not."""
     warnings.warn(
         "this policy takes the bytes of prompts for numbers, from which nothing can be learnt: pass "
         'lmpolicy.LMActorCriticPolicy in place of "MlpPolicy", or the env without TextObservationWrapper',

@@ -47,7 +47,8 @@ def make_multi_env(
         ['wet True', 'wet False']
 
     All rows have the same length. The action space is as wide as that of the env with most phrases; an env with fewer
-    phrases never offers the other indices, and the policy gives them probability 0. Every ``info`` of a step or reset
+    phrases never offers the other indices, and the policy gives them probability 0. If different bundled LMs have read
+    about the envs, the policy takes the default one unless it is given a model. Every ``info`` of a step or reset
     holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own, without training
     wrapper or scaling.
 
@@ -78,6 +79,23 @@ def make_multi_env(
     kinds = _kinds(envs)
     given = {argument: wrapper_kwargs.pop(argument) for argument in SPACE_ARGUMENTS if argument in wrapper_kwargs}
     names, sizes, answers = zip(*(_probe(kind, wrapper_kwargs, given) for kind in kinds), strict=True)
+    _check_kinds(names, answers)
+    common = {argument: max(size[argument] for size in sizes) for argument in sizes[0]}
+    makers: list[Callable[[], gym.Env]] = []
+    for kind, name in zip(kinds, names, strict=True):
+        for _ in range(kind.n_envs):
+            file = None if monitor_dir is None else str(Path(monitor_dir, str(len(makers))))
+            arguments = {**wrapper_kwargs, **kind.wrapper_arguments, **common}
+            makers.append(partial(_make, kind, name, arguments, training, file))
+    venv = (vec_env_cls or DummyVecEnv)(makers)
+    venv.seed(seed)  # for the first reset
+    if len({space.default_model for space in venv.get_attr("observation_space")}) > 1:
+        venv.observation_space = TextSpace(common["max_prompt_bytes"])  # whatever env is the first
+    return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward and training else venv
+
+
+def _check_kinds(names: Sequence[str], answers: Sequence[str]) -> None:
+    """Refuse envs with the same name, and envs that are answered in different ways."""
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(
@@ -90,16 +108,6 @@ def make_multi_env(
             "action_mode, tokenizer, max_new_tokens and close_with_phrase to make_multi_env, so that they are the same "
             "for all envs"
         )
-    common = {argument: max(size[argument] for size in sizes) for argument in sizes[0]}
-    makers: list[Callable[[], gym.Env]] = []
-    for kind, name in zip(kinds, names, strict=True):
-        for _ in range(kind.n_envs):
-            file = None if monitor_dir is None else str(Path(monitor_dir, str(len(makers))))
-            arguments = {**wrapper_kwargs, **kind.wrapper_arguments, **common}
-            makers.append(partial(_make, kind, name, arguments, training, file))
-    venv = (vec_env_cls or DummyVecEnv)(makers)
-    venv.seed(seed)  # for the first reset
-    return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward and training else venv
 
 
 class PerEnvRewardNormalization(VecEnvWrapper):

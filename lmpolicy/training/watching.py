@@ -33,7 +33,8 @@ class WatchLearning(BaseCallback):
     ignores what it reads. ``lm/illegal_rate`` is the share of actions that name no legal phrase.
     ``lm/parse_error_rate`` is logged if the env's info has ``parse_error``. ``lm/prompt_tokens_mean`` and
     ``lm/prompt_tokens_max`` are lengths of prompts. ``lm/truncation_rate`` is the share of prompts that had to be
-    shortened.
+    shortened. ``lm/cache_mib`` is what the policy remembers between calls, in MiB. ``lm/cache_evictions`` is how many
+    entries were dropped since the last rollout to stay within ``cache_bytes``; if there are many, more bytes save time.
 
     If the policy writes its answers, these numbers take the place of those up to ``lm/parse_error_rate``:
     ``lm/entropy`` is in nats per token. ``lm/answer_tokens_mean`` is the length of an answer. ``lm/unfinished_rate`` is

@@ -121,7 +121,7 @@ def test_every_layout_equals_naive(folders: dict[str, Path], name: str, attentio
                     th.testing.assert_close(log_probs, expected, rtol=1e-6, atol=1e-5)
                     th.testing.assert_close(values, expected_values, rtol=1e-6, atol=1e-5)
                     policy.actor._memory.clear()
-                assert policy.actor.scorer.forward._prefixes
+                assert policy.actor.scorer.forward.prefixes.kept
             policy.actor.forget()
         policy.actor.scorer.forward.fold_tokens = 0
     assert_same(policy, PROMPTS)

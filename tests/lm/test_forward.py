@@ -101,7 +101,7 @@ def test_remembered_prefix_is_cropped_or_run_anew(llama: str, fold_tokens: int) 
     for batch in (PROMPTS[:2], others, PROMPTS[2:4], strangers, others[:1], PROMPTS[4:]):
         assert_exact(policy, batch)
         policy.actor._memory.clear()
-        prefix = forward._prefixes[0]
+        prefix = forward.prefixes.kept[0]
         lengths.append(len(prefix.tokens))
     assert lengths[1] > lengths[0]  # four prompts that share much more than what was remembered
     assert lengths[2] == lengths[1]  # cropped, not run again

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmpolicy.lm import grouping
-from lmpolicy.lm.forward import MAX_PREFIXES, PackedForward
+from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.grouping import common_prefix, group_by_prefix
+from lmpolicy.lm.prefixes import MAX_PREFIXES
 from lmpolicy.text.spaces import row_bytes
 
 
@@ -79,7 +80,7 @@ def test_a_prefix_of_each_env_is_remembered(llama: str, monkeypatch: pytest.Monk
         play(0)
         forward = policy.actor.scorer.forward
         assert isinstance(forward, PackedForward)
-        assert len(forward._prefixes) == 3
+        assert len(forward.prefixes.kept) == 3
         monkeypatch.setattr(forward, "_run_prefix", lambda _: pytest.fail("a prefix was run again"))
         play(1)
         play(2)
@@ -94,7 +95,7 @@ def test_remembered_prefixes_are_bounded_and_follow_each_other(llama: str) -> No
         forward.forget()
         for number in range(MAX_PREFIXES + 5):
             forward._run_prefix(tokens(number + 1, 2, 3))
-        assert len(forward._prefixes) == MAX_PREFIXES
+        assert len(forward.prefixes.kept) == MAX_PREFIXES
         latest = MAX_PREFIXES + 5
         forward._run_prefix(tokens(latest, 2, 3, 4))  # goes on where the one before ended
-        assert [len(prefix.tokens) for prefix in forward._prefixes if prefix.tokens[0] == latest] == [4]
+        assert [len(prefix.tokens) for prefix in forward.prefixes.kept if prefix.tokens[0] == latest] == [4]

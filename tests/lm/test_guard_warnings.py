@@ -100,9 +100,10 @@ def judged(policy: LMActorCriticPolicy, rollouts: list[tuple[float, float]]) -> 
         warnings.simplefilter("always")
         for rollout in rollouts:
             judge(policy, decision(*rollout))
-    return guard_warnings(caught)
+    return [message for message in guard_warnings(caught) if RARE not in message]
 
 
+RARE = "will hardly ever choose"
 OPEN, SURE, READS, UNHEEDING = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
 
 
@@ -161,4 +162,5 @@ def test_collapse_in_training(llama: str, temperature: float, expected: int) -> 
     env = make_vec_env(lambda: signs(varied), n_envs=8)
     settings = {"temperature": temperature}  # so cold that the most likely phrase is all there is
     found = learn(ppo(llama, env, settings, n_steps=32, batch_size=256, n_epochs=1, learning_rate=0.0), 256 * 5)
+    found = [message for message in found if RARE not in message]
     assert ["takes the same action whatever it reads" in message for message in found] == [True] * expected

@@ -49,7 +49,3 @@ def test_trie_of_any_phrases(phrases: Phrases) -> None:
 def test_last_tokens_are_never_fed() -> None:
     assert len(build_trie(((1,), (2,), (3,))).tokens) == 0
     assert build_trie(((5, 1), (5, 2))).tokens.tolist() == [5]
-
-
-def test_equal_phrase_sets_share_a_trie() -> None:
-    assert build_trie(((1, 2), (3,))) is build_trie(((1, 2), (3,)))

@@ -23,9 +23,8 @@ from helpers.written_answers import assert_answers_as_naive, naive_greedy, some_
 
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm import forward as forward_module
-from lmpolicy.lm import trunk
 from lmpolicy.lm.forward import PackedForward
-from lmpolicy.lm.trunk import TrunkForward
+from lmpolicy.lm.trunk import NUMBER, TrunkForward
 
 ROPE = ("llama", "qwen2")
 LAST = {"lora": {"r": 4, "last_layers": 1}}
@@ -86,15 +85,16 @@ def test_lower_layers_run_once_in_a_training(llama: str) -> None:
     assert rows[0] <= len(SHARED)
 
 
-def test_memory_is_bounded(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, whole = make_policy(llama, **LAST), make_policy(llama, **LAST)
-    monkeypatch.setattr(trunk, "MAX_BYTES", 40_000)
+def test_memory_is_bounded(llama: str) -> None:
+    policy, whole = make_policy(llama, cache_bytes=200_000, **LAST), make_policy(llama, **LAST)
     for start in range(0, 60, 3):
         rows = encode([prompt(f"row {start + n} of {3 * start}") for n in range(3)])
         scores = scores_of(policy, rows)[0]
     forward = policy.actor.scorer.forward
     assert isinstance(forward, TrunkForward)
-    assert forward.memory.n_bytes <= 3 * 40_000
+    assert forward.memory.max_bytes == 150_000
+    assert forward.memory.n_bytes <= 150_000 + 3 * 100 * (NUMBER + 4 * 32)  # and what one batch adds
+    assert forward.memory.evicted > 0
     th.testing.assert_close(scores, scores_of(whole, rows)[0], rtol=1e-6, atol=2e-5)
 
 
@@ -105,7 +105,7 @@ def test_interrupted_lower_layers_leave_nothing_half_done(llama: str, monkeypatc
     assert isinstance(forward, TrunkForward)
     with th.no_grad():
         scores_of(policy, encode([prompt(f"Another game, turn {n}", system="Quite other rules.") for n in range(3)]))
-    assert forward.upper._prefixes  # their numbers will stand for other texts
+    assert forward.upper.prefixes.kept  # their numbers will stand for other texts
     with monkeypatch.context() as patch:
         patch.setattr(forward, "lower", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

@@ -99,6 +99,8 @@ def test_every_value_of_a_rollout(llama: str, make: Any) -> None:
         ratio = logged["time/tokens_per_second"] / logged["time/env_steps_per_second"]
         assert ratio == pytest.approx(np.mean(lengths))
         assert "lm/parse_error_rate" not in logged
+        assert 0 < logged["lm/cache_mib"] < 256
+        assert logged["lm/cache_evictions"] == 0
     assert keep.logged[1]["lm/mutual_information"] > 0
 
 

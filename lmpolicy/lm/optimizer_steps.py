@@ -1,0 +1,35 @@
+"""What a policy does before and after each step of its optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def before_step(policy: Any) -> None:
+    """Check the gradients, hold the actor still while only the critic learns, and give the critic its own rate.
+
+    SB3 writes one rate into every group before each update, so the critic's factor is applied at each step.
+
+    :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`; the last group of its optimizer is the critic.
+    """
+    if policy.guard is not None:
+        policy.guard.check_gradients(policy)
+    *actor, critic = policy.optimizer.param_groups
+    if policy.critic_only:
+        for parameter in (parameter for group in actor for parameter in group["params"]):
+            parameter.grad = None  # None, because with a zero Adam would follow its momentum
+    policy._scheduled_rate = critic["lr"]
+    critic["lr"] = critic["lr"] * policy.settings.critic_lr_factor
+
+
+def after_step(policy: Any) -> None:
+    """Give the critic the scheduled rate back, and drop what was computed with the weights as they were.
+
+    :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`.
+    """
+    policy.optimizer.param_groups[-1]["lr"] = policy._scheduled_rate
+    if policy.guard is not None:
+        policy.guard.stepped()
+    with policy._lock:
+        policy.backbone.value_head.update_statistics()
+        policy.actor.forget()
