@@ -124,25 +124,25 @@ def save_figure(runs: Runs, thresholds: dict[str, float], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    tasks = list(dict.fromkeys(key[0] for key in runs))
+    tasks = [task for task in thresholds if any(key[0] == task for key in runs)]
     figure, grid = plt.subplots(1, len(tasks), figsize=(6 * len(tasks), 4.6), layout="constrained", squeeze=False)
     for axes, task in zip(grid.flat, tasks, strict=True):
         for key, found in runs.items():
             if key[0] == task:
                 _draw(axes, " ".join(key[1:]).strip(), found)
         axes.axhline(thresholds[task], color="#999999", linewidth=0.8, linestyle=":")
-        axes.set_title(task, loc="left", fontsize=11)
+        axes.set_title(f"{task}; dotted: {thresholds[task]:g}", loc="left", fontsize=11)
         axes.set_xlabel("env steps")
         axes.set_ylabel("mean return of an evaluation")
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    named = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
 def _draw(axes: Any, method: str, runs: Sequence[FinishedRun]) -> None:
-    """A line through the means over seeds, and a band from the lowest to the highest seed."""
+    """A line through the means over seeds, and a thin line for each seed's most likely actions."""
     colour = COLOURS.get(method, "#7a52a8")
     for sampled, style in ((False, "-"), (True, "--")):
         curves = [run.returns(sampled) for run in runs]
@@ -151,6 +151,5 @@ def _draw(axes: Any, method: str, runs: Sequence[FinishedRun]) -> None:
         label = f"{method}, {'sampled' if sampled else 'most likely action'} ({len(runs)} seeds)"
         axes.plot(steps, [fmean(one) for one in values], style, color=colour, linewidth=1.6, label=label)
         if not sampled:
-            axes.fill_between(
-                steps, [min(one) for one in values], [max(one) for one in values], color=colour, alpha=0.15
-            )
+            for seed in range(len(runs)):
+                axes.plot(steps, [one[seed] for one in values], color=colour, linewidth=0.7, alpha=0.4)
