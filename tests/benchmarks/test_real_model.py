@@ -128,3 +128,25 @@ def test_methods(method: str, lora: dict[str, Any] | None, further: dict[str, An
     assert settings.learning_rate[0] == 2e-3
     assert settings.n_steps == 32
     assert found == further
+
+
+def test_the_table_in_the_docs_is_that_of_the_file() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    lines = {
+        (row["task"], row["method"]): row
+        for row in read(benchmark.RESULTS / "real_model" / "summary.csv")
+        if not row["set"]
+    }
+    named = {
+        "| SmolLM2 | last 8 layers |": "named",
+        "| SmolLM2 | all 30 layers |": "all-layers",
+        "| bundled LM,": "bundled",
+    }
+    for start, method in named.items():
+        row = lines["lake", method]
+        (line,) = (one for one in text.splitlines() if one.startswith(start))
+        told = [cell.strip() for cell in line.strip("|").split("|")][2:]
+        steps = [row[name] for name in ("reached", "stays", "reached_sampled", "stays_sampled")]
+        expected = [one.partition(" of ")[0].replace("no", "–") + ")" for one in steps]
+        assert [cell.replace(" ", "") for cell in told[:4]] == [one.replace(" ", "") for one in expected]
+        assert told[4:] == [row["cpu_minutes_to_threshold"], row["cpu_minutes"]]
