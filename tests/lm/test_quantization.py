@@ -251,7 +251,8 @@ def test_torchao(llama: str, tmp_path: Path) -> None:
     from torchao.quantization import Int8WeightOnlyConfig
     from transformers import TorchAoConfig
 
-    settings = {"model_kwargs": {"quantization_config": TorchAoConfig(Int8WeightOnlyConfig())}}
+    settings: dict[str, Any] = {"model_kwargs": {"quantization_config": TorchAoConfig(Int8WeightOnlyConfig())}}
+    assert_same(make_policy(llama, **settings).train(), SHARED)
     learner = ppo(llama, corridor(), settings).learn(16)
     learner.save(tmp_path / "model")
     loaded = PPO.load(tmp_path / "model", device="cpu")
