@@ -43,10 +43,10 @@ def tiles(env: TextObservationWrapper) -> th.Tensor:
 
 
 def policy_for(model: str, env: TextObservationWrapper, **settings: Any) -> LMActorCriticPolicy:
-    """A policy with the settings that the model's entry names, in float32 on any machine."""
+    """A policy with adapters in all layers, and else the settings of the model's entry, in float32 on any machine."""
     entry = models.find("smollm2-135m-instruct")
     assert entry is not None
-    settings = {**entry.settings, "dtype": "float32", **settings}
+    settings = {**entry.settings, "lora": models.PRETRAINED["lora"], "dtype": "float32", **settings}
     th.manual_seed(0)
     return LMActorCriticPolicy(env.observation_space, env.action_space, lambda _: 5e-4, model=model, **settings)
 
