@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lmpolicy.envs import default_model, task_for
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
-from lmpolicy.text.env_results import check_reset, check_step, explain_results
+from lmpolicy.text.env_results import reset_env, step_env
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
 from lmpolicy.text.prompt import Prompt
@@ -187,9 +187,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :return: uint8 row ``(max_prompt_bytes,)`` and ``info``.
         :raises TypeError: if the env returns something else than an observation and a dict.
         """
-        with explain_results(self.env, "reset"):
-            result = self.env.reset(seed=seed, options=options)
-        observation, info = check_reset(result, self.env)
+        observation, info = reset_env(self.env, seed, options)
         self._history.clear()
         if seed is not None:
             self._random = np.random.default_rng(seed)
@@ -209,9 +207,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         """
         answer = self.read_answer(action)
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
-        with explain_results(self.env, "step"):
-            result = self.env.step(copy.deepcopy(answer.action))
-        observation, reward, terminated, truncated, info = check_step(result, self.env)
+        observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         if self._history.maxlen:
             self._history.append((self._past_text, replace_surrogates(answer.text)))
         row = self._read(observation, info, ended=terminated or truncated)
@@ -282,4 +278,4 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         text = getattr(self.task, method)(observation)
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
-        return replace_surrogates(text)
+        return text if text.isascii() else replace_surrogates(text)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -24,57 +22,59 @@ OLD_GYM = (
 )
 
 
-@contextmanager
-def explain_results(env: gym.Env, method: str) -> Iterator[None]:
-    """Explain the error of a wrapper that could not use what the env within it returned.
-
-    Wrappers such as Monitor and TimeLimit take the results apart before this package sees them. Errors of the env
-    itself are left as they are.
+def reset_env(env: gym.Env, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    """Reset an env, and check what it returns.
 
     :param env: the wrapped env.
-    :param method: ``"reset"`` or ``"step"``.
-    :raises TypeError: in place of a wrapper's error.
+    :param seed: as in Gymnasium.
+    :param options: as in Gymnasium.
+    :return: observation and info.
+    :raises TypeError: if it returns no such pair; the message says what it is, and what to do.
     """
     try:
-        yield
+        result: Any = env.reset(seed=seed, options=options)
     except (TypeError, ValueError, AttributeError) as error:
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        module = str(frame.f_globals.get("__name__", ""))
-        if module == type(env.unwrapped).__module__ or not f"{module}.".startswith(_PREFIXES):
-            raise
-        wanted = RESET if method == "reset" else STEP
-        raise TypeError(
-            f"{module} could not use what {method} of {type(env.unwrapped).__name__} returned ({error}): return "
-            f"{wanted} with a number as reward and a dict as info; {OLD_GYM}"
-        ) from error
-
-
-def check_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
-    """Check what a reset returned.
-
-    :param result: what it returned.
-    :param env: the wrapped env, which messages name.
-    :return: observation and info.
-    :raises TypeError: if it is not such a pair; the message says what it is, and what to do.
-    """
+        _explain(error, env, "reset", RESET)
+        raise
     _check_tuple(result, env, "reset", RESET)
     observation, info = result
     _check_info(info, env, "reset")
     return observation, info
 
 
-def check_step(result: Any, env: gym.Env) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """Check what a step returned.
+def step_env(env: gym.Env, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """Step an env, and check what it returns.
 
-    :param result: what it returned.
-    :param env: the wrapped env, which messages name.
+    :param env: the wrapped env.
+    :param action: its action.
     :return: observation, reward as a float, terminated, truncated and info.
-    :raises TypeError: if it is not such a tuple; the message says what it is, and what to do.
+    :raises TypeError: if it returns no such tuple; the message says what it is, and what to do.
     """
+    try:
+        result: Any = env.step(action)
+    except (TypeError, ValueError, AttributeError) as error:
+        _explain(error, env, "step", STEP)
+        raise
     _check_tuple(result, env, "step", STEP)
     observation, reward, terminated, truncated, info = result
     _check_info(info, env, "step")
     return observation, _number(reward, env), bool(terminated), bool(truncated), info
+
+
+def _explain(error: Exception, env: gym.Env, method: str, wanted: str) -> None:
+    """Explain the error of a wrapper that could not use what the env within it returned.
+
+    Wrappers such as Monitor and TimeLimit take the results apart before this package sees them. Errors of the env
+    itself are left as they are.
+    """
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__", ""))
+    if module == type(env.unwrapped).__module__ or not f"{module}.".startswith(_PREFIXES):
+        return
+    raise TypeError(
+        f"{module} could not use what {method} of {type(env.unwrapped).__name__} returned ({error}): return "
+        f"{wanted} with a number as reward and a dict as info; {OLD_GYM}"
+    ) from error
 
 
 def _check_tuple(result: Any, env: gym.Env, method: str, wanted: str) -> None:

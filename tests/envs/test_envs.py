@@ -27,9 +27,14 @@ pytestmark = [
 
 def test_tasks_and_exports() -> None:
     assert {env_id.rsplit("-v", 1)[0] for env_id in IDS} == set(TASKS)
-    assert set(lmpolicy.envs.__all__) == {"TASKS", "TEXT_WORLD", "package_of", "require_package", "task_for"} | {
-        task.__name__ for task in (*TASKS.values(), *FAMILIES.values())
-    }
+    assert set(lmpolicy.envs.__all__) == {
+        "TASKS",
+        "TEXT_WORLD",
+        "default_model",
+        "package_of",
+        "require_package",
+        "task_for",
+    } | {task.__name__ for task in (*TASKS.values(), *FAMILIES.values())}
     assert all(hasattr(lmpolicy.envs, name) for name in lmpolicy.envs.__all__)
 
 
