@@ -31,7 +31,7 @@ LABELS = {
     "cliffwalking": "CliffWalking-v1, 200 steps",
     "taxi": "Taxi-v4, 200 steps",
     "textworld-coins": "TextWorld, coin collector",
-    "textworld-house": "TextWorld, simple",
+    "textworld-house": "TextWorld, simple (points)",
 }
 """Of tasks whose id does not say it all."""
 
@@ -70,7 +70,7 @@ def table(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _line(trial: Trial, rows: Sequence[dict[str, str]]) -> Iterator[str]:
-    measured = "success_rate" if trial.task.success else "mean_return"
+    measured = "success_rate" if trial.task.success and not trial.in_points else "mean_return"
     largest = max(abs(float(row[measured])) for row in rows)
     digits = 2 if largest < 10 else 1 if largest < 100 else 0
 
