@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.zero_shot.cells import BUNDLED, CHOOSE, KEY, NORMALIZATIONS, RANDOM, TRIALS, WRITE, Cell, Trial
 from benchmarks.zero_shot.players import Episode
+from lmpolicy.envs import TEXT_WORLD
 
 FIELDS = (
     *KEY,
@@ -58,11 +59,11 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def table(rows: Sequence[dict[str, str]]) -> list[str]:
-    """A line for each task of the file: greedy / sampled."""
+    """A line for each task of the file, grids and text adventures last: greedy / sampled, a dash for what is missing."""
     columns = ["random", "bundled LM", *(f'"{name}"' for name in NORMALIZATIONS), "written"]
     head = ["env", "episodes", *columns, "answers not read"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for trial in TRIALS.values():
+    for trial in sorted(TRIALS.values(), key=lambda trial: (trial.task.env_id == TEXT_WORLD, trial.task.is_grid)):
         found = [row for row in rows if row["task"] == trial.task.name]
         if found:
             lines.append("| " + " | ".join(_line(trial, found)) + " |")
@@ -74,14 +75,14 @@ def _line(trial: Trial, rows: Sequence[dict[str, str]]) -> Iterator[str]:
     largest = max(abs(float(row[measured])) for row in rows)
     digits = 2 if largest < 10 else 1 if largest < 100 else 0
 
-    def pair(way: str, normalization: str | None = None, name: str = measured, form: str = f".{digits}f") -> str:
-        own = [row for row in rows if row["way"] == way and normalization in (None, row["score_normalization"])]
-        own.sort(key=lambda row: row["sampled"])
-        return " / ".join(format(float(row[name]), form) for row in own)
+    def pair(way: str, normalization: str = "", name: str = measured, form: str = f".{digits}f") -> str:
+        own = [row for row in rows if row["way"] == way and normalization in ("", row["score_normalization"])]
+        found = {row["sampled"]: format(float(row[name]), form) for row in own}
+        return " / ".join(found.get(sampled, "–") for sampled in ("1" if way == RANDOM else "01"))
 
     counts = {row["way"]: row["episodes"] for row in rows}
     yield LABELS.get(trial.task.name, trial.task.env_id)
-    yield f"{counts.get(CHOOSE, '')} / {counts.get(WRITE, '')}"
+    yield f"{counts.get(CHOOSE, '–')} / {counts.get(WRITE, '–')}"
     yield pair(RANDOM)
     yield pair(BUNDLED)
     for normalization in NORMALIZATIONS:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.learning_tools import table
+from helpers.learning_tools import ROOT, table
 
 from benchmarks import equal_information, legal_random, reading
+from benchmarks.common.paths import RESULTS
+from benchmarks.zero_shot import report as zero_shot
+from benchmarks.zero_shot.cells import TRIALS
 from lmpolicy.pretraining import corpus
 
 
@@ -62,3 +65,10 @@ def test_legal_moves_save_taxi_its_fines(tmp_path: Path) -> None:
     assert (every["actions"], legal["actions"]) == ("all", "legal")
     assert float(every["mean_return"]) < -400
     assert -200 <= float(legal["mean_return"]) < -100, "no move costs more than 1"
+
+
+def test_the_page_has_the_table_of_untrained_models() -> None:
+    lines = zero_shot.table(zero_shot.read(RESULTS / "zero_shot.csv"))
+    assert len(lines) == 2 + len(TRIALS)
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert "\n".join(lines) in page

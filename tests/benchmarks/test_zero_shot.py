@@ -51,7 +51,9 @@ def test_all_ways_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [row["task"] for row in table(path)] == [row["task"] for row in rows]
     shown = run(tmp_path, capsys, "--table")
     assert shown == markdown(table(path))
-    assert shown[2].startswith("| FrozenLake-v1, not slippery | 2 / 2 | ")
+    assert shown[3].startswith("| FrozenLake-v1, not slippery | 2 / 2 | ")
+    run(tmp_path, capsys, "--tasks", "cartpole", "--ways", "choose")
+    assert run(tmp_path, capsys, "--table")[3].endswith(" | – / – | – / – |"), "nothing is written yet"
 
 
 @pytest.mark.parametrize("name", NORMALIZATIONS)
