@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,7 +104,10 @@ class Chooser:
 
 
 class Writer:
-    """Writes answers. The most likely answer to a prompt that comes again is remembered.
+    """Writes answers, several to a prompt at a time, since what costs most is to read a prompt.
+
+    The most likely answer to a prompt is remembered. Sampled ones are written ahead for a prompt that comes again, up
+    to as many as the times that it came; each is given once, so that all are independent draws.
 
     :param backbone: of the language model.
     :param space: of the answers.
@@ -111,18 +115,33 @@ class Writer:
     """
 
     def __init__(self, backbone: Backbone, space: Any, settings: PolicySettings) -> None:
-        self.actor, self.greedy = make_actor(backbone, space, settings), dict[bytes, np.ndarray]()
+        self.actor = make_actor(backbone, space, settings)
+        self.greedy: dict[bytes, np.ndarray] = {}
+        self.ahead: defaultdict[bytes, list[np.ndarray]] = defaultdict(list)
+        self.visits: Counter[bytes] = Counter()
 
     def player(self, sampled: bool) -> Player:
         """Write the most likely tokens, or sampled ones."""
-        return (lambda _, rows: self._write(rows, sampled=True)) if sampled else self._remembered
+        return self._sampled if sampled else self._most_likely
 
-    def _remembered(self, _: Any, rows: np.ndarray) -> list[np.ndarray]:
+    def _most_likely(self, _: Any, rows: np.ndarray) -> list[np.ndarray]:
         keys = row_keys(rows)
         new = {key: k for k, key in enumerate(keys) if key not in self.greedy}
         if new:
             self.greedy |= dict(zip(new, self._write(rows[list(new.values())], sampled=False), strict=True))
         return [self.greedy[key] for key in keys]
+
+    def _sampled(self, _: Any, rows: np.ndarray) -> list[np.ndarray]:
+        keys = row_keys(rows)
+        asked = Counter(keys)
+        self.visits += asked
+        lacking = [key for key in asked if asked[key] > len(self.ahead[key])]
+        if lacking:
+            counts = [min(self.visits[key], max(ROWS, asked[key])) for key in lacking]
+            places = np.repeat([keys.index(key) for key in lacking], counts)
+            for place, answer in zip(places, self._write(rows[places], sampled=True), strict=True):
+                self.ahead[keys[place]].append(answer)
+        return [self.ahead[key].pop() for key in keys]
 
     @th.no_grad()
     def _write(self, rows: np.ndarray, sampled: bool) -> list[np.ndarray]:

@@ -59,7 +59,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def table(rows: Sequence[dict[str, str]]) -> list[str]:
-    """A line for each task of the file, grids and text adventures last: greedy / sampled, a dash for what is missing."""
+    """A line for each task, grids and text adventures last: greedy / sampled, with a dash for what is missing."""
     columns = ["random", "bundled LM", *(f'"{name}"' for name in NORMALIZATIONS), "written"]
     head = ["env", "episodes", *columns, "answers not read"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

@@ -101,18 +101,26 @@ def test_an_answer_that_cannot_be_read_costs_nothing() -> None:
     assert float(row["mean_return"]) == pytest.approx(np.mean([episode.total for episode in sticking]), abs=1e-5)
 
 
-def test_the_most_likely_answer_is_written_once_for_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_comes_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     envs = make_envs("FrozenLake-v1", 3, action_mode="generate", max_new_tokens=4)
     writer, written = Writer(Backbone(FROZEN), envs[0].action_space, FROZEN), []
     choose = writer.actor.choose
-    monkeypatch.setattr(writer.actor, "choose", lambda rows, greedy: written.append(len(rows)) or choose(rows, greedy))
+
+    def counted(rows: th.Tensor, greedy: bool) -> th.Tensor:
+        written.append(choose(rows, greedy))
+        return written[-1]
+
+    monkeypatch.setattr(writer.actor, "choose", counted)
     rows = np.stack([env.reset(seed=0)[0] for env in envs])
-    first = writer.player(sampled=False)(envs, rows)
-    again = writer.player(sampled=False)(envs, rows)
-    assert written == [1]
-    assert all((one == first[0]).all() for one in (*first, *again))
-    writer.player(sampled=True)(envs, rows)
-    assert written == [1, 3], "sampled answers differ"
+    likely, sampled = writer.player(sampled=False), writer.player(sampled=True)
+    greedy = [*likely(envs, rows), *likely(envs, rows)]
+    assert [len(answers) for answers in written] == [1]
+    assert all((one == greedy[0]).all() for one in greedy)
+    drawn = [*sampled(envs, rows), *sampled(envs[:1], rows[:1]), *sampled(envs, rows)]
+    assert [len(answers) for answers in written[1:]] == [3, 4], "as many as the times that it came"
+    everything = [tuple(one.tolist()) for answers in written[1:] for one in answers]
+    assert sorted(everything) == sorted(tuple(one.tolist()) for one in drawn), "each draw is given once"
+    assert len(set(everything)) > 1
 
 
 def test_wins_are_counted_where_the_page_counts_them() -> None:
