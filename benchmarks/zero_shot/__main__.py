@@ -13,8 +13,8 @@ The ways:
 * write: the model writes up to --tokens tokens. The wrapper's default stands in for an answer that names no legal
   action: the first legal phrase. The penalty for such an answer is not in the return.
 
-Each but random plays with the most likely and with sampled actions. All play the same episodes, which no training has
-seen: one for each seed from 2 000 000 on. Ways that cost more play the first few of them. Returns are those of the env
+Each but random plays with the most likely and with sampled actions. All play the same episodes, one for each seed from
+2 000 000 on, which no training uses. Ways that cost more play the first few of them. Returns are those of the env
 itself, without shaped or scaled rewards. Prompts and tasks are those of the named settings.
 
 Adds a row to benchmarks/results/zero_shot.csv as each cell is done, and skips cells that are there. cpu_seconds leaves
@@ -24,10 +24,7 @@ out what is remembered: prompts that an earlier cell of the same task has scored
 import argparse
 import csv
 import os
-import time
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
@@ -36,54 +33,11 @@ import torch as th
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.worlds import missing
-from benchmarks.zero_shot.cells import KEY, RANDOM, TRIALS, WAYS, WRITE, Cell, Trial, cells
-from benchmarks.zero_shot.players import DRAWS_SEED, FIRST_SEED, Chooser, Writer, play, random_player
-from benchmarks.zero_shot.report import FIELDS, numbers, read, table
-from lmpolicy import PolicySettings
-from lmpolicy.lm.backbone import Backbone
+from benchmarks.zero_shot.cells import KEY, TRIALS, WAYS, WRITE, cells
+from benchmarks.zero_shot.measuring import measure
+from benchmarks.zero_shot.report import FIELDS, read, table
 
 MODEL = "smollm2-135m-instruct"
-
-
-def _policy(model: str) -> PolicySettings:
-    """Settings without an adapter: one that is not trained changes nothing, and costs time."""
-    return PolicySettings(model=model, lora="frozen")
-
-
-@lru_cache(maxsize=3)
-def backbone_of(model: str) -> Backbone:
-    """The language model, which all tasks share."""
-    return Backbone(_policy(model))
-
-
-@lru_cache(maxsize=1)
-def chooser_of(trial: Trial, model: str, n_phrases: int) -> Chooser:
-    """What chooses in all cells of a task, which follow one another."""
-    return Chooser(backbone_of(model), n_phrases, _policy(model))
-
-
-def measure(cell: Cell) -> dict[str, Any]:
-    """Play the episodes of a cell; return the numbers of its row."""
-    th.manual_seed(DRAWS_SEED)
-    settings, writing = cell.settings, {}
-    if cell.way == WRITE:
-        writing = {"action_mode": "generate", "tokenizer": backbone_of(cell.model).tokenizer}
-        writing |= {"max_new_tokens": cell.tokens, "parse_error_reward": 0.0}
-    arguments = {**settings.wrapper_arguments, **writing}
-    envs = [settings.put_into_words(settings.make(), arguments, training=False) for _ in range(cell.episodes)]
-    space: Any = envs[0].action_space
-    if cell.way == RANDOM:
-        player = random_player()
-    elif cell.way == WRITE:
-        player = Writer(backbone_of(cell.model), space, _policy(cell.model)).player(cell.sampled)
-    else:
-        player = chooser_of(cell.trial, cell.model, int(space.n)).player(cell.normalization, cell.sampled)
-    start = time.process_time()
-    episodes = play(envs, player)
-    seconds = time.process_time() - start
-    for env in envs:
-        env.close()
-    return {**numbers(cell, episodes), "first_seed": FIRST_SEED, "cpu_seconds": f"{seconds:.1f}"}
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import runpy
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import pytest
 import torch as th
 from helpers.learning_tools import table
 
-from benchmarks.zero_shot import __main__ as zero_shot
 from benchmarks.zero_shot.cells import BUNDLED, NORMALIZATIONS, RANDOM, TRIALS, WRITE, Cell
+from benchmarks.zero_shot.measuring import measure
 from benchmarks.zero_shot.players import FIRST_SEED, Chooser, Writer, play
 from benchmarks.zero_shot.report import table as markdown
 from lmpolicy import LMActorCriticPolicy, PolicySettings, TextObservationWrapper
@@ -26,17 +28,24 @@ def make_envs(env_id: str, count: int, **arguments: Any) -> list[TextObservation
     return [TextObservationWrapper(gym.make(env_id), **arguments) for _ in range(count)]
 
 
-def run(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+@pytest.fixture
+def run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[str]]:
     """Run the benchmark with the bundled LM; return the lines that it prints."""
-    tasks = ["--tasks", "frozenlake", "blackjack"]
-    short = ["--model", "lmpolicy/control", "--episodes", "2", "--tokens", "4", "--output", str(folder)]
-    capsys.readouterr()
-    zero_shot.main([*tasks, *short, *arguments])
-    return capsys.readouterr().out.splitlines()
+    short = ["--model", "lmpolicy/control", "--episodes", "2", "--tokens", "4", "--output", str(tmp_path)]
+
+    def run(*arguments: str) -> list[str]:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["zero_shot", "--tasks", "frozenlake", "blackjack", *short, *arguments])
+        runpy.run_module("benchmarks.zero_shot", run_name="__main__", alter_sys=True)
+        return capsys.readouterr().out.splitlines()
+
+    return run
 
 
-def test_all_ways_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(run(tmp_path, capsys)) == 22
+def test_all_ways_and_going_on(tmp_path: Path, run: Callable[..., list[str]]) -> None:
+    assert len(run()) == 22
     path = tmp_path / "zero_shot.csv"
     rows = table(path)
     assert [row["task"] for row in rows].count("blackjack") == len(rows) / 2 == 1 + 2 + 6 + 2
@@ -45,15 +54,15 @@ def test_all_ways_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert (row["episodes"], row["first_seed"]) == ("2", str(FIRST_SEED))
         assert (row["parse_error_rate"] != "") == (row["way"] == WRITE)
     lines = path.read_text().splitlines()
-    assert run(tmp_path, capsys) == [], "all cells are there"
+    assert run() == [], "all cells are there"
     path.write_text("\n".join([*lines[:-1], ""]))
-    assert len(run(tmp_path, capsys)) == 1
+    assert len(run()) == 1
     assert [row["task"] for row in table(path)] == [row["task"] for row in rows]
-    shown = run(tmp_path, capsys, "--table")
+    shown = run("--table")
     assert shown == markdown(table(path))
     assert shown[3].startswith("| FrozenLake-v1, not slippery | 2 / 2 | ")
-    run(tmp_path, capsys, "--tasks", "cartpole", "--ways", "choose")
-    assert run(tmp_path, capsys, "--table")[3].endswith(" | – / – | – / – |"), "nothing is written yet"
+    run("--tasks", "cartpole", "--ways", "choose")
+    assert run("--table")[3].endswith(" | – / – | – / – |"), "nothing is written yet"
 
 
 @pytest.mark.parametrize("name", NORMALIZATIONS)
@@ -95,7 +104,7 @@ def test_ended_envs_wait_and_each_episode_has_its_seed() -> None:
 def test_an_answer_that_cannot_be_read_costs_nothing() -> None:
     """The first legal phrase takes its place: with one token, Blackjack's answers name none, and each hand sticks."""
     cell = Cell(TRIALS["blackjack"], WRITE, "lmpolicy/worlds", "", False, 30, 1)
-    row = zero_shot.measure(cell)
+    row = measure(cell)
     assert row["parse_error_rate"] == "1"
     sticking = play(make_envs("Blackjack-v1", 30, task=cell.settings.task), lambda envs, _: ["stick"] * len(envs))
     assert float(row["mean_return"]) == pytest.approx(np.mean([episode.total for episode in sticking]), abs=1e-5)
@@ -125,8 +134,8 @@ def test_a_prompt_that_comes_again_is_not_read_again(monkeypatch: pytest.MonkeyP
 
 def test_wins_are_counted_where_the_page_counts_them() -> None:
     pytest.importorskip("minigrid")
-    row = zero_shot.measure(Cell(TRIALS["minigrid-empty"], RANDOM, "", episodes=20))
+    row = measure(Cell(TRIALS["minigrid-empty"], RANDOM, "", episodes=20))
     assert 0 < float(row["mean_return"]) < float(row["success_rate"]) < 1, "the sooner, the more points"
     assert row["standard_error"] != "nan"
-    alone = zero_shot.measure(Cell(TRIALS["blackjack"], BUNDLED, "lmpolicy/control", "sum", False, 1))
+    alone = measure(Cell(TRIALS["blackjack"], BUNDLED, "lmpolicy/control", "sum", False, 1))
     assert (alone["standard_error"], "success_rate" in alone) == ("nan", False)
