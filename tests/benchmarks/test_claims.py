@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.learning_tools import table
+from helpers.learning_tools import ROOT, table
 
 from benchmarks import equal_information, legal_random, parsing, reading
+from benchmarks.common.paths import RESULTS
+from benchmarks.zero_shot import report as zero_shot
+from benchmarks.zero_shot.cells import TRIALS
 from lmpolicy.pretraining import corpus
 
 
@@ -76,3 +79,10 @@ def test_every_phrase_was_read_back_as_itself() -> None:
     (row,) = table(parsing.RESULTS / "parsing.csv")
     assert row["lists"] == row["lists_with_all"] == "100000"
     assert {row[form] for form in parsing.FORMS} == {row["phrases"]}
+
+
+def test_the_page_has_the_table_of_untrained_models() -> None:
+    lines = zero_shot.table(zero_shot.read(RESULTS / "zero_shot.csv"))
+    assert len(lines) == 2 + len(TRIALS)
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert "\n".join(lines) in page
