@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.modeling_utils import slice_logits_to_keep
 
+from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, text_config
 from lmpolicy.lm.grouping import common_prefix
 from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.lm.trie import Trie
@@ -101,7 +101,7 @@ class PackedForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
-        common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
+        common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
         if prefix is None:
@@ -251,50 +251,3 @@ class PlainForward:
         out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
         logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
         return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
-
-
-def text_config(lm: Any) -> Any:
-    """Return the part of a model's config that its text layers read.
-
-    :param lm: causal LM.
-    """
-    return lm.config.get_text_config()
-
-
-def has_window(lm: Any) -> bool:
-    """Return whether some layers see only the last tokens.
-
-    :param lm: causal LM.
-    """
-    config = text_config(lm)
-    types = getattr(config, "layer_types", None)
-    return getattr(config, "sliding_window", None) is not None and (types is None or "sliding_attention" in types)
-
-
-def call(lm: Any, **inputs: Any) -> Any:
-    """Run the model, with adapters in the base model's precision.
-
-    If the base model is in half precision, its adapters run in half precision as well. Their weights, gradients and
-    optimizer states stay in float32. Adapters make a few thousandths of the multiplications, but would take a third of
-    the time in float32.
-
-    :param lm: causal LM.
-    :param inputs: arguments of the model's forward, as in Transformers.
-    """
-    weight = next(lm.parameters())
-    half = weight.dtype in (th.bfloat16, th.float16)
-    with th.autocast(weight.device.type, dtype=weight.dtype) if half else nullcontext():
-        return lm(**inputs)
-
-
-def _checkpoints_layers(lm: Any) -> bool:
-    """Return whether Transformers' gradient checkpointing is on. It drops the cache, and with it the shared prefix."""
-    return lm.training and any(getattr(module, "gradient_checkpointing", False) for module in lm.modules())
-
-
-def device_of(lm: Any) -> th.device:
-    """Return the device of a model's weights.
-
-    :param lm: causal LM.
-    """
-    return next(lm.parameters()).device

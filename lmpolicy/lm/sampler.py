@@ -12,7 +12,8 @@ import numpy as np
 import torch as th
 from transformers import DynamicCache
 
-from lmpolicy.lm.forward import Forward, PackedForward, Tokens, call, device_of
+from lmpolicy.lm.calls import call, device_of
+from lmpolicy.lm.forward import Forward, PackedForward, Tokens
 from lmpolicy.lm.merging import MergedAdapters
 from lmpolicy.lm.scorer import Scorer
 

@@ -10,7 +10,7 @@ import torch as th
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from lmpolicy.lm.forward import call, device_of, text_config
+from lmpolicy.lm.calls import call, device_of, text_config
 
 CHUNK = 1 << 22
 """Number of logits, rows times vocabulary, that exist at a time. Several tensors of that size exist."""
