@@ -1,4 +1,4 @@
-"""Run a causal LM over contexts and their action phrases: packed for speed, or plain."""
+"""Run a causal LM over contexts and their action phrases, packed for speed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch as th
-from numpy.typing import NDArray
 from transformers import DynamicCache
-from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, text_config
 from lmpolicy.lm.grouping import common_prefix
-from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
+from lmpolicy.lm.packing import Packed, pack, shared_length
+from lmpolicy.lm.plain import Outputs, Tokens
 from lmpolicy.lm.trie import Trie
 
 MIN_SHARED = 8
@@ -28,10 +26,6 @@ Both ways took the same time at about 450 tokens for a hidden size of 128, and a
 
 MAX_PREFIXES = 16
 """Number of prefixes kept within a rollout. Each env with its own rules has a prefix of its own."""
-
-Tokens = NDArray[np.int64]
-Outputs = tuple[Packed, th.Tensor, th.Tensor]
-"""The packed batch, logits ``(predictors, vocabulary)`` and final hidden states ``(N, hidden)``."""
 
 
 class Forward(Protocol):
@@ -223,31 +217,3 @@ class PackedForward:
         dtype = next(self.lm.parameters()).dtype
         mask = th.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         return mask.masked_fill_(~allowed, th.finfo(dtype).min)[:, None]
-
-
-class PlainForward:
-    """Run every phrase behind a copy of its prompt.
-
-    Sequences are padded on the right. Every causal LM can do this. A prompt runs once per leaf of its trie, and logits
-    are taken only where a token is predicted.
-
-    :param lm: any causal LM.
-    :param keeps: whether the model takes ``logits_to_keep``. If not, it computes logits at all positions, and most of
-        them are dropped.
-    """
-
-    def __init__(self, lm: Any, keeps: bool) -> None:
-        self.lm = lm
-        self.keeps = keeps
-        self.sampling: PackedForward | None = None
-
-    def forget(self) -> None:
-        """Do nothing, because nothing is remembered."""
-
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run prompts with their tries; parameters as in :class:`Forward`."""
-        packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
-        options = {"logits_to_keep": packed.keep} if self.keeps else {}
-        out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
-        logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
-        return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lmpolicy.lm.backbone import Backbone
-from lmpolicy.lm.forward import Tokens
+from lmpolicy.lm.plain import Tokens
 from lmpolicy.lm.trie import Trie, build_trie
 from lmpolicy.text.prompt import CUE, Prompt, cue_after
 from lmpolicy.text.spaces import TokenSpace, decode_bytes

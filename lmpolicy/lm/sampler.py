@@ -13,8 +13,9 @@ import torch as th
 from transformers import DynamicCache
 
 from lmpolicy.lm.calls import call, device_of
-from lmpolicy.lm.forward import Forward, PackedForward, Tokens
+from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.plain import Tokens
 from lmpolicy.lm.scorer import Scorer
 
 TAIL = 4

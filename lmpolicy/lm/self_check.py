@@ -14,8 +14,9 @@ import numpy as np
 import torch as th
 
 from lmpolicy.lm.calls import has_window, text_config
-from lmpolicy.lm.forward import Forward, PackedForward, PlainForward, Tokens
+from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.layers import frozen_depth
+from lmpolicy.lm.plain import PlainForward, Tokens
 from lmpolicy.lm.trie import build_trie
 from lmpolicy.lm.trunk import TrunkForward
 

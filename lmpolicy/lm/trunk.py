@@ -14,8 +14,9 @@ import torch as th
 from torch import nn
 from transformers.modeling_utils import slice_logits_to_keep
 
-from lmpolicy.lm.forward import Outputs, PackedForward, Tokens
+from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.layers import decoder_of
+from lmpolicy.lm.plain import Outputs, Tokens
 from lmpolicy.lm.token_head import logits_from_states
 from lmpolicy.lm.trie import PROMPT_END, Trie
 

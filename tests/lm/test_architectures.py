@@ -22,7 +22,8 @@ from helpers.lm_tools import (
 from helpers.written_answers import assert_answers_as_naive, naive_greedy, some_answers, writer_of, writing_policy
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.plain import PlainForward
 
 WINDOW = 16
 """Shorter than the prompts, longer than what the check at the first call uses."""

@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM, GgufConfig
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, models
 from lmpolicy.envs import FrozenLake
-from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.plain import PlainForward
 from lmpolicy.lm.trunk import TrunkForward
 
 ROW_BYTES = 2048
@@ -108,7 +109,9 @@ def test_remembered_trunk_equals_the_plain_way(real_model: str) -> None:
         for _ in range(2):  # the second time from memory
             values, log_probs, entropy = policy.evaluate_actions(rows, th.tensor([0, 1, 2]))
             (log_probs.sum() + values.square().sum() + entropy.sum()).backward()  # type: ignore[union-attr]
-        gradients = th.cat([weight.grad.flatten() for weight in policy.backbone.lm.parameters() if weight.requires_grad])
+        gradients = th.cat(
+            [weight.grad.flatten() for weight in policy.backbone.lm.parameters() if weight.requires_grad]
+        )
         found.append((values.detach(), log_probs.detach(), gradients))
     for one, other in zip(*found, strict=True):
         th.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))

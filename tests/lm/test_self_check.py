@@ -11,7 +11,8 @@ import torch as th
 from helpers.lm_tools import assert_same, encode, make_policy, prompt, scores_of
 
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.plain import PlainForward
 
 PROMPTS = [
     prompt("row 1, column 3", ("left", "right", "go north", "go south")),
