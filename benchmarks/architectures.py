@@ -228,8 +228,8 @@ def examine_writing(folder: Path) -> dict[str, Any]:
             parts.append(logits.log_softmax(-1)[token])
             spreads.append(logits.std())
         expected.append(th.stack(parts).mean())
-    wanted, spread = th.stack(expected), th.stack(spreads).mean()
-    return {"written": max(float((one - wanted).abs().max() / spread) for one in (log_prob, old))}
+    wanted, spread = th.stack(expected).detach(), th.stack(spreads).mean().detach()
+    return {"written": max(float((one.detach() - wanted).abs().max() / spread) for one in (log_prob, old))}
 
 
 def examine_half(folder: Path) -> dict[str, Any]:
@@ -238,13 +238,12 @@ def examine_half(folder: Path) -> dict[str, Any]:
     with th.no_grad():
         exact, rounded = case.naive_scores(case.reference("float32")), case.naive_scores(case.reference("bfloat16"))
         scores = case.scores()
-        own, mine = rms(rounded, exact), rms(scores, exact)
-    return {"bfloat16": mine / own}
+    return {"bfloat16": typical(scores, exact) / typical(rounded, exact)}
 
 
-def rms(found: list[th.Tensor], expected: list[th.Tensor]) -> float:
-    """Root mean square of the differences of two lists of scores."""
-    return float((th.cat(found).double() - th.cat(expected).double()).square().mean().sqrt())
+def typical(found: list[th.Tensor], expected: list[th.Tensor]) -> float:
+    """Median of the differences of two lists of scores. Their largest is large where rounding changes an expert."""
+    return float((th.cat(found).double() - th.cat(expected).double()).abs().median())
 
 
 def examine(name: str) -> dict[str, Any]:
@@ -284,7 +283,7 @@ def examine(name: str) -> dict[str, Any]:
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error is one of ours that says what to do instead."""
-    return any(word in str(error).casefold() for word in ("choose ", "use another", "a policy needs", "pass ", "give "))
+    return any(word in str(error).casefold() for word in ("choose ", "use action_mode", "a policy needs", "pass ", "give ", "leave "))
 
 
 def one_line(error: BaseException) -> str:

@@ -17,10 +17,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
+from lmpolicy.lm.calls import context_length
 from lmpolicy.lm.loading import check_loaded, hub_options, model_options, tokenizer_options
+from lmpolicy.lm.modes import hold_evaluation
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
+from lmpolicy.lm.states import state_width
 from lmpolicy.lm.value_head import ValueHead
 from lmpolicy.models import ModelError, find, resolve
 from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
@@ -59,8 +62,8 @@ class Backbone(nn.Module):
             _cast(base.parameters(), dtype)
             set_product_dtype(self._products, dtype)
         remove_dropout(base)
-        self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
-        self.hidden_size: int = base.config.get_text_config().hidden_size
+        self.context_length = context_length(base)
+        self.hidden_size = state_width(base)
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:
@@ -72,6 +75,16 @@ class Backbone(nn.Module):
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed here and not read from requires_grad when saving, because peft's disable_adapter() changes that flag.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Put the value head into training or evaluation mode; the language model stays in evaluation mode.
+
+        :param mode: True for training.
+        """
+        super().train(mode)
+        hold_evaluation(self.lm, mode)
+        return self
 
     def end_ids(self) -> tuple[int, ...]:
         """Return the ids that end a message.
@@ -222,9 +235,10 @@ def _tell_of_plain_prompts(name: str) -> None:
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Set every dropout and router jitter to 0.
+    """Set every dropout to 0, also the one that skips whole layers.
 
-    The rollout runs in eval mode and the update in train mode, and both must compute the same probabilities.
+    The rollout and the update must compute the same probabilities. Layers that checkpoint gradients are in training
+    mode in an update, and dropout acts there.
 
     :param model: Transformers model. Its config is changed as well, because some attention code reads dropout there.
     """
@@ -233,7 +247,7 @@ def remove_dropout(model: nn.Module) -> None:
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):
             for name, value in list(vars(holder).items()) if holder is not None else []:
-                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "jitter")):
+                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "layerdrop")):
                     setattr(holder, name, 0.0)
 
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch as th
 from transformers import DynamicCache
 
-from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, text_config
+from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, rotary_limit, text_config
 from lmpolicy.lm.grouping import common_prefix
 from lmpolicy.lm.packing import Packed, pack, shared_length
-from lmpolicy.lm.plain import Outputs, Tokens
+from lmpolicy.lm.plain import Outputs, PlainForward, Tokens, longest_text
 from lmpolicy.lm.trie import Trie
 
 MIN_SHARED = 8
@@ -87,6 +87,7 @@ class PackedForward:
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
         self._prefixes: list[Prefix] = []  # latest first
+        self._limit, self._beyond = rotary_limit(lm), PlainForward(lm, keeps=True)  # for texts beyond the limit
         self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
@@ -95,6 +96,8 @@ class PackedForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
+        if not self.fits(0 if self._limit is None else longest_text(prompts, tries)):
+            return self._beyond(prompts, tries, n_phrases)
         common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
@@ -106,6 +109,13 @@ class PackedForward:
             prefix = self._own_prefix(prompts, common) if caching else None
         shared = 0 if prefix is None else len(prefix.tokens)
         return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
+
+    def fits(self, length: int) -> bool:
+        """Return whether texts may share what was computed: longer ones change the rotary factors of some families.
+
+        :param length: number of tokens of the longest text.
+        """
+        return self._limit is None or length <= self._limit
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
         """Return the prompts' shared prefix, remembered or run now.

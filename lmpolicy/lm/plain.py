@@ -10,7 +10,7 @@ import torch as th
 from numpy.typing import NDArray
 from transformers.modeling_utils import slice_logits_to_keep
 
-from lmpolicy.lm.calls import call, device_of
+from lmpolicy.lm.calls import call, device_of, rotary_limit
 from lmpolicy.lm.packing import Packed, pack_plain
 from lmpolicy.lm.trie import Trie
 
@@ -34,14 +34,47 @@ class PlainForward:
         self.lm = lm
         self.keeps = keeps
         self.sampling: Any = None
+        self._limit = rotary_limit(lm)
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run prompts with their tries; parameters as in :class:`Forward`."""
+        """Run prompts with their tries; parameters as in :class:`~lmpolicy.lm.forward.Forward`."""
         packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
-        options = {"logits_to_keep": packed.keep} if self.keeps else {}
-        out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
-        logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
-        return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
+        if self._limit is not None and packed.longest > self._limit:
+            return packed, *self._run_across(packed, self._limit)
+        logits, states = self._run(packed.input_ids, packed.keep)
+        return packed, logits, states.flatten(0, 1)
+
+    def _run(self, input_ids: th.Tensor, keep: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """Return logits where they are needed, ``(predictors, vocabulary)``, and final states ``(S, Q, hidden)``."""
+        options = {"logits_to_keep": keep} if self.keeps else {}
+        out = call(self.lm, input_ids=input_ids, use_cache=False, output_hidden_states=-1, **options)
+        logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, keep)
+        return logits.flatten(0, -2), out.hidden_states[-1]
+
+    def _run_across(self, packed: Packed, limit: int) -> tuple[th.Tensor, th.Tensor]:
+        """Run texts of which some are longer than the length at which the rotary factors change.
+
+        A token's state must depend on the tokens before it alone. So tokens before that length are run without those
+        behind it, and tokens behind it once more with all others.
+        """
+        kept = packed.keep
+        if kept.dtype != th.bool:
+            kept = th.zeros_like(packed.input_ids, dtype=th.bool).scatter_(1, kept, True)
+        early = (th.arange(kept.shape[1], device=kept.device) < limit).expand_as(kept)
+        first, before = self._run(packed.input_ids[:, :limit], (kept & early)[:, :limit])
+        second, whole = self._run(packed.input_ids, kept & ~early)
+        order = th.cat([kept.logical_and(part).flatten().nonzero()[:, 0] for part in (early, ~early)])
+        logits = th.cat([first, second])[order.argsort()]
+        return logits, th.cat([before, whole[:, limit:]], dim=1).flatten(0, 1)
+
+
+def longest_text(prompts: Sequence[Tokens], tries: Sequence[Trie]) -> int:
+    """Return the largest number of tokens that are fed one behind the other.
+
+    :param prompts: token ids of each prompt.
+    :param tries: trie of each prompt's phrases.
+    """
+    return max(len(one) + int(trie.depths.max(initial=-1)) + 1 for one, trie in zip(prompts, tries, strict=True))
