@@ -1,6 +1,6 @@
 """Hold every family of causal LM in Transformers against the naive computation.
 
-    python -m benchmarks.architectures                          # all, about ten minutes; goes on where it stopped
+    python -m benchmarks.architectures                          # all, about twenty minutes; goes on where it stopped
     python -m benchmarks.architectures --only gpt_neo phimoe --again
     python -m benchmarks.architectures --table                  # what the docs show
 
@@ -32,6 +32,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from benchmarks.tiny_models import FAMILIES, VARIANTS, save_tiny
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
+from lmpolicy.lm.calls import call
 from lmpolicy.text.spaces import TokenSpace, row_keys, tokenizer_fingerprint
 
 RESULTS = Path(__file__).parent / "results" / "architectures.csv"
@@ -58,7 +59,7 @@ LIMITS = {
     "bfloat16": 2.5,
 }
 """Largest value of each measurement that counts as exact."""
-SECONDS = 120
+SECONDS = 200
 """Time after which a family is given up."""
 NEW_TOKENS = 6
 SYSTEM = "You play a game. Choose the best action."
@@ -76,6 +77,12 @@ def make_prompts() -> list[Prompt]:
     return [Prompt((("system", SYSTEM), ("user", text)), actions) for text, actions in texts.items()]
 
 
+def many_prompts() -> list[Prompt]:
+    """Short prompts, so many that the typical error in them is not chance."""
+    actions = ("left", "right", "go north", "go south")
+    return [Prompt((("user", f"You are in row {row}, column 3."),), actions) for row in range(8)]
+
+
 class Case:
     """One model: the policy on it, and the same model as the naive computation runs it.
 
@@ -85,7 +92,7 @@ class Case:
     """
 
     def __init__(self, folder: Path, dtype: str = "float32", writes: bool = False) -> None:
-        self.folder, self.dtype, self.prompts = folder, dtype, make_prompts()
+        self.folder, self.dtype, self.prompts = folder, dtype, make_prompts() if dtype == "float32" else many_prompts()
         self.space = TextSpace(1024)
         self.rows = th.from_numpy(np.stack([self.space.encode(one.to_json()) for one in self.prompts]))
         actions: Any = spaces.Discrete(4)
@@ -107,7 +114,10 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             self.policy.save_adapter(folder)
             base = AutoModelForCausalLM.from_pretrained(self.folder, dtype=getattr(th, dtype)).eval()
-            return PeftModel.from_pretrained(base, folder, is_trainable=True).eval()
+            lm = PeftModel.from_pretrained(base, folder, is_trainable=True).eval()
+        learnt = {name: one for name, one in self.policy.backbone.lm.state_dict().items() if "lora_" in name}
+        lm.load_state_dict(learnt, strict=False)  # PEFT 0.21 does not find all names again in some families
+        return lm
 
     def scores(self) -> list[th.Tensor]:
         """Scores of each prompt's phrases as the policy computes them."""
@@ -146,7 +156,7 @@ class Case:
 
 def next_token(lm: Any, tokens: list[int]) -> th.Tensor:
     """Log-probabilities of the token behind a text, ``(vocabulary,)``."""
-    return lm(input_ids=th.tensor([tokens]), use_cache=False).logits[0, -1].float().log_softmax(-1)
+    return call(lm, input_ids=th.tensor([tokens]), use_cache=False).logits[0, -1].float().log_softmax(-1)
 
 
 def difference(found: list[th.Tensor], expected: list[th.Tensor]) -> float:
@@ -283,7 +293,10 @@ def examine(name: str) -> dict[str, Any]:
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error is one of ours that says what to do instead."""
-    return any(word in str(error).casefold() for word in ("choose ", "use action_mode", "a policy needs", "pass ", "give ", "leave "))
+    return any(
+        word in str(error).casefold()
+        for word in ("choose ", "use action_mode", "a policy needs", "pass ", "give ", "leave ")
+    )
 
 
 def one_line(error: BaseException) -> str:

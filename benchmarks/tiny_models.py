@@ -118,7 +118,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "opt with layerdrop": ("opt", {"layerdrop": 0.5}),
     "phi3 with longrope": ("phi3", {"original_max_position_embeddings": 64, "rope_parameters": LONGROPE}),
-    "bart as an encoder-decoder": ("bart", {"is_encoder_decoder": True, "is_decoder": False}),
+    "opt with projections": ("opt", {"word_embed_proj_dim": 16}),
+    "electra with projections": ("electra", {"embedding_size": 16}),
 }
 """More models: a family, and fields of its config."""
 

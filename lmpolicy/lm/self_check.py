@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from lmpolicy.lm.calls import compute_dtype, has_window, rotary_limit, text_config
+from lmpolicy.lm.calls import call, compute_dtype, has_window, rotary_limit, text_config
 from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.modes import hold_evaluation, modes_kept
@@ -204,7 +204,7 @@ def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
         after = {}  # edges that start at the same node need one forward pass
         for context in dict.fromkeys(edge[:-1] for edge in edges):
             ids = th.tensor([[*prompt.tolist(), *context]], device=device)
-            after[context] = lm(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
+            after[context] = call(lm, input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
         rows += [after[edge[:-1]] for edge in edges]
     return th.stack(rows)
 

@@ -10,6 +10,9 @@ from transformers import PreTrainedModel
 
 from lmpolicy.lm.calls import call, device_of, text_config
 
+STATE_AXES = 3
+"""Number of axes of final hidden states: texts, tokens, and the width of the model."""
+
 
 def decoder_module(lm: Any) -> Any:
     """Return the part of a model whose result its output layers read.
@@ -18,9 +21,8 @@ def decoder_module(lm: Any) -> Any:
     :raises AttributeError: if the model has no such part.
     """
     base = lm.get_base_model() if hasattr(lm, "get_base_model") else lm
-    parts = [part for part in base.children() if isinstance(part, PreTrainedModel)]
-    for decoder in (base.get_decoder(), base.base_model, *parts):
-        if decoder is not base:
+    for decoder in (base.get_decoder(), base.base_model, *base.children()):
+        if decoder is not base and isinstance(decoder, PreTrainedModel):  # some call their output layer a decoder
             return decoder
     raise AttributeError(f"{type(base).__name__} has no part without its output layers")
 
@@ -74,7 +76,7 @@ def with_states(lm: Any) -> Any:
         listed, read = out.hidden_states, results[0]
     except Exception:  # a model's own code may raise anything when called like this
         return lm
-    if listed and listed[-1].shape == read.shape and th.equal(listed[-1], read):
+    if read.dim() != STATE_AXES or (listed and listed[-1].shape == read.shape and th.equal(listed[-1], read)):
         return lm
     return ReadStates(lm)
 
