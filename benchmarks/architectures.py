@@ -304,6 +304,15 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
 
 
+def warm_up() -> None:
+    """Do once what every process would do again, such as imports. It runs no backward pass: forks would hang."""
+    with tempfile.TemporaryDirectory() as folder, th.no_grad():
+        save_tiny("llama", Path(folder))
+        case = Case(Path(folder))
+        case.reference("float32")
+        case.scores()
+
+
 def in_process(name: str, quiet: bool = True) -> dict[str, Any]:
     """Run :func:`examine` in a process of its own."""
     reader, writer = os.pipe()
@@ -341,6 +350,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     th.set_num_threads(1)
     transformers.logging.set_verbosity_error()
+    warm_up()
     rows = {row["family"]: row for row in read(args.output)}
     for name in args.only or (*FAMILIES, *VARIANTS):
         if name in rows and not args.again:

@@ -78,7 +78,7 @@ def routers(base: nn.Module) -> list[str]:
 
 
 def _tell_of_others(base: PreTrainedModel) -> None:
-    """Say in the log which large weights get no adapter, because they are no linear layers: experts, mostly."""
+    """Say in the log which experts get no adapter, because their weights are not those of linear layers."""
     total = sum(weight.numel() for weight in base.parameters())
     sizes: dict[str, int] = {}
     for name, weight in base.named_parameters():
@@ -102,10 +102,9 @@ def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, A
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(layers):
         raise ValueError(f"lora last_layers must be 1 to {len(layers)}, the layers of the model; got {count!r}")
     if targets == "all-linear":  # which PEFT does not combine with a choice of layers
-        linear, other = (nn.Linear, Conv1D), set(routers(base))
-        paths = [path for path, one in base.named_modules() if isinstance(one, linear) and path not in other]
-        inner = {path for path, one in layers.named_modules() if isinstance(one, linear)}
-        targets = sorted({path.rpartition(".")[2] for path in paths if path.partition(f"{name}.")[2] in inner})
+        linear, others = (nn.Linear, Conv1D), {base.get_submodule(path) for path in routers(base)}
+        found = [path for path, one in layers.named_modules() if isinstance(one, linear) and one not in others]
+        targets = sorted({path.rpartition(".")[2] for path in found})
     return {"target_modules": targets, "layers_to_transform": list(range(len(layers) - count, len(layers)))}
 
 
