@@ -79,6 +79,7 @@ LATENT = {"head_dim": 4, "num_key_value_heads": 4}
 MAMBA2 = {"n_groups": 2, "expand": 2}
 PART_OF_LAYERS = ["sliding_attention", "full_attention"]
 OVERRIDES: dict[str, dict[str, Any]] = {
+    **{family: {"logit_scale": 0.3} for family in ("cohere", "cohere2", "cohere2_moe")},
     "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "gemma3n_text": {
         "num_hidden_layers": 4,

@@ -26,7 +26,7 @@ from helpers.lm_tools import (
 from helpers.written_answers import assert_answers_as_naive, naive_greedy, some_answers, writer_of, writing_policy
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from benchmarks.architectures import LIMITS, examine_choosing, examine_half, examine_writing
+from benchmarks.exactness import LIMITS, examine_choosing, examine_half, examine_writing
 from benchmarks.tiny_models import VARIANTS, save_tiny
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.plain import PlainForward
