@@ -94,6 +94,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "attention_types": [[["global", "local"], 1]],
         "attention_layers": ["global", "local"],
     },
+    "inkling_text": {"logits_mup_width_multiplier": 1.0},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "num_dense_layers": 1},
     "mamba2": {**MAMBA2, "num_heads": 8, "head_dim": 8},
     "nemotron_h": {**MAMBA2, "mamba_num_heads": 8, "mamba_head_dim": 8},

@@ -76,6 +76,9 @@ def compute_dtype(lm: Any) -> th.dtype:
     :param lm: causal LM.
     """
     dtypes = {one.dtype for one in lm.parameters() if one.dtype in PRECISIONS and not one.requires_grad}
+    device = device_of(lm).type
+    if th.is_autocast_enabled(device):
+        dtypes.add(th.get_autocast_dtype(device))
     return max(dtypes or {next(lm.parameters()).dtype}, key=lambda one: th.finfo(one).eps)
 
 

@@ -62,14 +62,15 @@ def choose_forward(lm: Any, name: str) -> Forward:
 
     :param lm: causal LM with its adapters.
     :param name: name of the model in messages.
-    :raises ValueError: if even the plain pass differs from the naive computation; choose a causal LM. Also if the model
-        computes something else while it checkpoints gradients; leave that out.
+    :raises ValueError: if even the plain pass differs from the naive computation, or if no gradient reaches the layers;
+        choose a causal LM. Also if the model computes something else while it checkpoints gradients; leave that out.
     """
     title = f"{name} ({type(lm.config).__name__})"
     with modes_kept(lm), _short_window(lm):
         hold_evaluation(lm, mode=False)
         check = _Check(with_states(lm), title)
         forward = check.choose()
+        check.hold_gradient(forward)
         hold_evaluation(lm, mode=True)
         if lm.training:  # gradient checkpointing is on
             check.hold_training(forward)
@@ -116,6 +117,16 @@ class _Check:
             "; ".join(problems) or "not all of its layers take an attention mask",
         )
         return plain
+
+    def hold_gradient(self, forward: Forward) -> None:
+        """Refuse a model that learns, but passes no gradient on."""
+        learns = any(weight.requires_grad for weight in self.lm.parameters())
+        with th.enable_grad():
+            _, logits, _ = forward(self.prompts[:1], [build_trie(self.phrases)], len(self.phrases))
+        if learns and not logits.requires_grad:
+            raise ValueError(
+                f"{self.name} passes no gradient to its layers, so it cannot be trained. Choose another LM"
+            )
 
     def hold_training(self, forward: Forward) -> None:
         """Refuse a model that computes something else in the mode that its updates run in."""

@@ -38,6 +38,14 @@ class Stubborn(th.nn.Module):
         return self.lm(**inputs)
 
 
+class Cut(Stubborn):
+    """A model that no gradient comes through."""
+
+    @th.no_grad()
+    def forward(self, **inputs: Any) -> Any:
+        return self.lm(**inputs)
+
+
 class Bidirectional(Stubborn):
     """A model in which each token sees those behind it, too."""
 
@@ -98,6 +106,16 @@ def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path]) -> No
     policy.backbone.lm = Bidirectional(policy.backbone.lm, "nothing")
     with pytest.raises(ValueError, match=r"LlamaConfig\) does not predict each token.*Choose a causal LM"):
         scores_of(policy, encode(PROMPTS))
+
+
+def test_model_without_gradient_is_refused_if_it_is_to_learn(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.backbone.lm = Cut(policy.backbone.lm, "nothing")
+    with pytest.raises(ValueError, match=r"LlamaConfig\) passes no gradient to its layers.*Choose another LM"):
+        scores_of(policy, encode(PROMPTS))
+    frozen = make_policy(tiny_models["llama"], lora="frozen")
+    frozen.backbone.lm = Cut(frozen.backbone.lm, "nothing")
+    assert scores_of(frozen, encode(PROMPTS))[0].isfinite().all()
 
 
 def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
