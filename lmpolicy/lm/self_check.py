@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from torch.autograd.graph import saved_tensors_hooks
 
 from lmpolicy.lm.calls import call, compute_dtype, has_window, rotary_limit, text_config
 from lmpolicy.lm.forward import Forward, PackedForward
@@ -121,7 +122,8 @@ class _Check:
     def hold_gradient(self, forward: Forward) -> None:
         """Refuse a model that learns, but passes no gradient on."""
         learns = any(weight.requires_grad for weight in self.lm.parameters())
-        with th.enable_grad():
+        # A checkpoint around the first call must not count what is saved here: it will not be saved again.
+        with th.enable_grad(), saved_tensors_hooks(_unchanged, _unchanged):
             _, logits, _ = forward(self.prompts[:1], [build_trie(self.phrases)], len(self.phrases))
         if learns and not logits.requires_grad:
             raise ValueError(
@@ -218,6 +220,10 @@ def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
             after[context] = call(lm, input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
         rows += [after[edge[:-1]] for edge in edges]
     return th.stack(rows)
+
+
+def _unchanged(tensor: th.Tensor) -> th.Tensor:
+    return tensor
 
 
 def _bounds(lm: Any) -> dict[str, int]:
