@@ -43,7 +43,7 @@ from benchmarks.scoring.measure import peak_of_tensors
 from benchmarks.scoring.models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, make_policy, save_model
 from lmpolicy import Prompt, TextSpace, TokenSpace
 from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
-from lmpolicy.lm.forward import call
+from lmpolicy.lm.calls import call
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.token_head import TokenHead
 from lmpolicy.text.spaces import row_keys, tokenizer_fingerprint

@@ -27,6 +27,11 @@ STATE_SPACE_EXCLUDED = ["out_proj", "conv1d"]
 """Layers of state space models without an adapter. PEFT refuses to adapt them, because fused kernels read their weights
 directly and would skip the adapter."""
 
+EXPERT_AXES = 3
+"""Number of axes of a weight that holds the matrices of several experts."""
+TOLD_SHARE = 0.01
+"""Share of the weights from which it is told that they get no adapter."""
+
 
 class MissingAdapterError(OSError):
     """Tell that an adapter is neither in a folder nor on the hub."""
@@ -48,13 +53,50 @@ def adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mod
     settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
     if "last_layers" in settings:
         settings |= _last_layers(base, settings.pop("last_layers"), settings["target_modules"])
-    if settings["target_modules"] == "all-linear" and base.config.model_type in STATE_SPACE_MODELS:
-        settings.setdefault("exclude_modules", STATE_SPACE_EXCLUDED)
+    if settings["target_modules"] == "all-linear":
+        excluded = STATE_SPACE_EXCLUDED if base.config.model_type in STATE_SPACE_MODELS else []
+        settings.setdefault("exclude_modules", [*excluded, *routers(base)] or None)
+        _tell_of_others(base)
     config = peft.LoraConfig(**settings)
     with warnings.catch_warnings():
         # peft 0.21 reads a name that transformers 5.23 has deprecated; the user can do nothing about it
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         return peft.get_peft_model(base, config)
+
+
+def routers(base: nn.Module) -> list[str]:
+    """Return the names of matrices that compute something else than a product, such as which experts run.
+
+    An adapter would add to their result, which it cannot: it is a tuple, or a choice.
+
+    :param base: model as loaded.
+    """
+    own = type(base).__module__.rpartition(".")[0]  # layers of quantisation packages have forwards of their own, too
+    return [
+        name
+        for name, layer in base.named_modules()
+        if isinstance(layer, nn.Linear)
+        and type(layer).forward is not nn.Linear.forward
+        and type(layer).__module__.rpartition(".")[0] == own
+    ]
+
+
+def _tell_of_others(base: PreTrainedModel) -> None:
+    """Say in the log which experts get no adapter, because their weights are not those of linear layers."""
+    total = sum(weight.numel() for weight in base.parameters())
+    sizes: dict[str, int] = {}
+    for name, weight in base.named_parameters():
+        if weight.dim() == EXPERT_AXES:
+            short = re.sub(r"\.\d+\.", ".*.", name)
+            sizes[short] = sizes.get(short, 0) + weight.numel()
+    share = sum(sizes.values()) / max(1, total)
+    if share >= TOLD_SHARE:
+        log.info(
+            "%.0f %% of the model's weights are experts' and get no adapter: %s. lora={'target_parameters': [...]} of "
+            "PEFT adapts them",
+            100 * share,
+            ", ".join(sorted(sizes)),
+        )
 
 
 def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, Any]:
@@ -64,8 +106,9 @@ def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, A
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(layers):
         raise ValueError(f"lora last_layers must be 1 to {len(layers)}, the layers of the model; got {count!r}")
     if targets == "all-linear":  # which PEFT does not combine with a choice of layers
-        linear = (nn.Linear, Conv1D)
-        targets = sorted({path.rpartition(".")[2] for path, one in layers.named_modules() if isinstance(one, linear)})
+        linear, others = (nn.Linear, Conv1D), {base.get_submodule(path) for path in routers(base)}
+        found = [path for path, one in layers.named_modules() if isinstance(one, linear) and one not in others]
+        targets = sorted({path.rpartition(".")[2] for path in found})
     return {"target_modules": targets, "layers_to_transform": list(range(len(layers) - count, len(layers)))}
 
 

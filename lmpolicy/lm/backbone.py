@@ -10,13 +10,16 @@ from torch import nn
 
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
+from lmpolicy.lm.calls import context_length
 from lmpolicy.lm.copying import drop_output_hooks
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
+from lmpolicy.lm.modes import hold_evaluation
 from lmpolicy.lm.precision import auto_dtype, cast
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.lm.settings import PolicySettings
+from lmpolicy.lm.states import state_width
 from lmpolicy.lm.value_head import ValueHead
 
 _BUILDING = threading.RLock()
@@ -59,8 +62,8 @@ class Backbone(nn.Module):
             cast(base.parameters(), dtype)
             set_product_dtype(self._products, dtype)
         remove_dropout(base)
-        self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
-        self.hidden_size: int = base.config.get_text_config().hidden_size
+        self.context_length = context_length(base)
+        self.hidden_size = state_width(base)
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:
@@ -72,6 +75,16 @@ class Backbone(nn.Module):
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed here and not read from requires_grad when saving, because peft's disable_adapter() changes that flag.
         self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Put the value head into training or evaluation mode; the language model stays in evaluation mode.
+
+        :param mode: True for training.
+        """
+        super().train(mode)
+        hold_evaluation(self.lm, mode)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         drop_output_hooks(self.lm)

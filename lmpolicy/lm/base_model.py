@@ -98,9 +98,10 @@ def _tell_of_plain_prompts(name: str) -> None:
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Set every dropout and router jitter to 0.
+    """Set every dropout to 0, also the one that skips whole layers.
 
-    The rollout runs in eval mode and the update in train mode, and both must compute the same probabilities.
+    The rollout and the update must compute the same probabilities. Layers that checkpoint gradients are in training
+    mode in an update, and dropout acts there.
 
     :param model: Transformers model. Its config is changed as well, because some attention code reads dropout there.
     """
@@ -109,5 +110,5 @@ def remove_dropout(model: nn.Module) -> None:
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):
             for name, value in list(vars(holder).items()) if holder is not None else []:
-                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "jitter")):
+                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "layerdrop")):
                     setattr(holder, name, 0.0)

@@ -1,17 +1,17 @@
-"""Run a causal LM over contexts and their action phrases: packed for speed, or plain."""
+"""Run a causal LM over contexts and their action phrases, packed for speed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch as th
 from transformers import DynamicCache
-from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.caches import CACHE_BYTES, Cache
-from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
+from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, rotary_limit, text_config
+from lmpolicy.lm.packing import Packed, pack, shared_length
+from lmpolicy.lm.plain import Outputs, PlainForward, longest_text
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory, Tokens
 from lmpolicy.lm.trie import Trie
 
@@ -23,9 +23,6 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 
 One sequence takes one call and no padding, but attention over all prompts, most of it masked, takes long in long ones.
 Both ways took the same time at about 450 tokens for a hidden size of 128, and at about 1000 tokens for 896."""
-
-Outputs = tuple[Packed, th.Tensor, th.Tensor]
-"""The packed batch, logits ``(predictors, vocabulary)`` and final hidden states ``(N, hidden)``."""
 
 
 class Forward(Protocol):
@@ -67,6 +64,7 @@ class PackedForward:
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
         self.prefixes = PrefixMemory(max_bytes)
+        self._limit, self._beyond = rotary_limit(lm), PlainForward(lm, keeps=True)  # for texts beyond the limit
         self.sampling: PackedForward | None = self
 
     def forget(self) -> None:
@@ -79,7 +77,9 @@ class PackedForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
-        common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
+        if not self.fits(0 if self._limit is None else longest_text(prompts, tries)):
+            return self._beyond(prompts, tries, n_phrases)
+        common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self.prefixes.recall(prompts, common) if remembering else None
         if prefix is None:
@@ -90,6 +90,13 @@ class PackedForward:
             prefix = self._own_prefix(prompts, common) if caching else None
         shared = 0 if prefix is None else len(prefix.tokens)
         return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
+
+    def fits(self, length: int) -> bool:
+        """Return whether texts may share what was computed: longer ones change the rotary factors of some families.
+
+        :param length: number of tokens of the longest text.
+        """
+        return self._limit is None or length <= self._limit
 
     def prefix(self, prompts: Sequence[Tokens]) -> Prefix | None:
         """Return the prompts' shared prefix, remembered or run now.
@@ -182,82 +189,3 @@ class PackedForward:
         dtype = next(self.lm.parameters()).dtype
         mask = th.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         return mask.masked_fill_(~allowed, th.finfo(dtype).min)[:, None]
-
-
-class PlainForward:
-    """Run every phrase behind a copy of its prompt.
-
-    Sequences are padded on the right. Every causal LM can do this. A prompt runs once per leaf of its trie, and logits
-    are taken only where a token is predicted.
-
-    :param lm: any causal LM.
-    :param keeps: whether the model takes ``logits_to_keep``. If not, it computes logits at all positions, and most of
-        them are dropped.
-    """
-
-    def __init__(self, lm: Any, keeps: bool) -> None:
-        self.lm = lm
-        self.keeps = keeps
-        self.sampling: PackedForward | None = None
-
-    def forget(self) -> None:
-        """Do nothing, because nothing is remembered."""
-
-    def caches(self) -> list[Cache]:
-        """Return an empty list, because nothing is remembered."""
-        return []
-
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run prompts with their tries; parameters as in :class:`Forward`."""
-        packed = pack_plain(prompts, tries, n_phrases, device_of(self.lm))
-        options = {"logits_to_keep": packed.keep} if self.keeps else {}
-        out = call(self.lm, input_ids=packed.input_ids, use_cache=False, output_hidden_states=-1, **options)
-        logits = out.logits if self.keeps else slice_logits_to_keep(out.logits, packed.keep)
-        return packed, logits.flatten(0, -2), out.hidden_states[-1].flatten(0, 1)
-
-
-def text_config(lm: Any) -> Any:
-    """Return the part of a model's config that its text layers read.
-
-    :param lm: causal LM.
-    """
-    return lm.config.get_text_config()
-
-
-def has_window(lm: Any) -> bool:
-    """Return whether some layers see only the last tokens.
-
-    :param lm: causal LM.
-    """
-    config = text_config(lm)
-    types = getattr(config, "layer_types", None)
-    return getattr(config, "sliding_window", None) is not None and (types is None or "sliding_attention" in types)
-
-
-def call(lm: Any, **inputs: Any) -> Any:
-    """Run the model, with adapters in the base model's precision.
-
-    If the base model is in half precision, its adapters run in half precision as well. Their weights, gradients and
-    optimizer states stay in float32. Adapters make a few thousandths of the multiplications, but would take a third of
-    the time in float32.
-
-    :param lm: causal LM.
-    :param inputs: arguments of the model's forward, as in Transformers.
-    """
-    weight = next(lm.parameters())
-    half = weight.dtype in (th.bfloat16, th.float16)
-    with th.autocast(weight.device.type, dtype=weight.dtype) if half else nullcontext():
-        return lm(**inputs)
-
-
-def _checkpoints_layers(lm: Any) -> bool:
-    """Return whether Transformers' gradient checkpointing is on. It drops the cache, and with it the shared prefix."""
-    return lm.training and any(getattr(module, "gradient_checkpointing", False) for module in lm.modules())
-
-
-def device_of(lm: Any) -> th.device:
-    """Return the device of a model's weights.
-
-    :param lm: causal LM.
-    """
-    return next(lm.parameters()).device

@@ -11,6 +11,7 @@ import torch as th
 from lmpolicy.files import claim_number, whole_file
 from lmpolicy.lm.actor import Actor, Decision
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.idle_adapters import IdleAdapters
 from lmpolicy.lm.judging import LearningJudge
 from lmpolicy.lm.quantization import is_plain
 
@@ -70,6 +71,7 @@ class Guard:
         self.optimizer_steps = 0
         self.env_steps = 0
         self.judge = LearningJudge()
+        self._idle = IdleAdapters()
         self._acted = False
         self._outputs: tuple[th.Tensor, th.Tensor] | None = None
         self._incoming: dict[str, th.Tensor] = {}
@@ -138,6 +140,7 @@ class Guard:
         :raises NonFiniteError: if a gradient is not finite; the message names the likely cause and the last good
             checkpoint.
         """
+        self._idle.check(policy.backbone.lm)
         gradients = [p.grad for group in policy.optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not gradients or bool(th.nn.utils.get_total_norm(gradients).isfinite()):
             return

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from lmpolicy.lm.states import decoder_module
+
 
 def decoder_of(lm: Any) -> tuple[Any, str]:
     """Return the module that runs the layers, and the name under which it has them.
@@ -13,8 +15,7 @@ def decoder_of(lm: Any) -> tuple[Any, str]:
     :param lm: causal LM, with adapters or without.
     :raises AttributeError: if there is none.
     """
-    base = lm.get_base_model() if hasattr(lm, "get_base_model") else lm
-    decoder = base.get_decoder()
+    decoder = decoder_module(lm)
     count = decoder.config.num_hidden_layers
     for name, module in decoder.named_children():
         if isinstance(module, nn.ModuleList) and len(module) == count:

@@ -12,7 +12,7 @@ import numpy as np
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.behaviour import phrase_list
 from lmpolicy.lm.caches import CACHE_BYTES, ByteCache, Cache
-from lmpolicy.lm.forward import Tokens
+from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.trie import Trie, build_trie
 from lmpolicy.text.prompt import CUE, Prompt, cue_after
 from lmpolicy.text.spaces import TokenSpace, decode_bytes

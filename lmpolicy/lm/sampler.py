@@ -12,8 +12,10 @@ import numpy as np
 import torch as th
 from transformers import DynamicCache
 
-from lmpolicy.lm.forward import Forward, PackedForward, Tokens, call, device_of
+from lmpolicy.lm.calls import call, device_of, rotary_limit
+from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.scorer import Scorer
 
 TAIL = 4
@@ -70,7 +72,9 @@ class Sampler:
     def _sample(self, prompts: Sequence[Tokens], limit: int, greedy: bool, forward: Forward) -> list[list[int]]:
         answers: list[list[int]] = [[] for _ in prompts]
         alive = list(range(len(prompts)))
-        state = _Cached(self._lm, forward.sampling, prompts) if forward.sampling is not None else None
+        state = None
+        if forward.sampling is not None and forward.sampling.fits(max(map(len, prompts)) + limit):
+            state = _Cached(self._lm, forward.sampling, prompts)
         for length in range(1, limit + 1):
             logits = self._plain(prompts, answers, alive) if state is None else state.logits
             tokens = self._choose(logits[:, : self.scorer.n_ids].float(), greedy)
@@ -119,6 +123,17 @@ class Sampler:
     def _plain(self, prompts: Sequence[Tokens], answers: list[list[int]], alive: list[int]) -> th.Tensor:
         """Return next-token logits by running prompt and answer again, which works with every causal LM."""
         rows = [np.concatenate([prompts[row], np.array(answers[row], dtype=np.int64)]) for row in alive]
+        limit = rotary_limit(self._lm)
+        if limit is None:
+            return self._next(rows)
+        beyond = [len(row) > limit for row in rows]  # those must not change the others' rotary factors
+        order = np.argsort(beyond, kind="stable")
+        sides = [[rows[place] for place in order if beyond[place] == side] for side in (False, True)]
+        logits = th.cat([self._next(side) for side in sides if side])
+        return logits[th.from_numpy(np.argsort(order)).to(logits.device)]
+
+    def _next(self, rows: Sequence[Tokens]) -> th.Tensor:
+        """Return the logits of the token behind each text, from one padded batch."""
         ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row

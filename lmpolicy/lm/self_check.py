@@ -6,16 +6,23 @@ Each way to run the model is compared with the naive computation.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch as th
+from torch.autograd.graph import saved_tensors_hooks
 
 from lmpolicy.lm.caches import CacheLimits
-from lmpolicy.lm.forward import Forward, PackedForward, PlainForward, Tokens, has_window, text_config
+from lmpolicy.lm.calls import call, compute_dtype, has_window, rotary_limit, text_config
+from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.layers import frozen_depth
+from lmpolicy.lm.modes import hold_evaluation, modes_kept
+from lmpolicy.lm.plain import PlainForward
+from lmpolicy.lm.prefixes import Tokens
+from lmpolicy.lm.states import with_states
 from lmpolicy.lm.trie import build_trie
 from lmpolicy.lm.trunk import TrunkForward
 
@@ -38,6 +45,13 @@ NOISE = 2.5
 WINDOW = 6
 """Sliding window during the check. It is shorter than the prompts, because a longer one would have no effect."""
 
+BOUNDS = re.compile(r"(^|_)(window|window_size|window_len|chunk_size|chunk_length|local_attention|index_topk)$")
+"""Names of numbers in a config that say how far some layers see. From that many tokens on, a model may do something
+else than in short texts."""
+
+MAX_BOUND = 512
+"""Largest such number that a check runs longer texts than."""
+
 Phrases = tuple[tuple[int, ...], ...]
 """Token ids of each phrase."""
 
@@ -52,28 +66,39 @@ def choose_forward(lm: Any, name: str, limits: CacheLimits) -> Forward:
     :param lm: causal LM with its adapters.
     :param name: name of the model in messages.
     :param limits: largest numbers of bytes that the pass may remember.
-    :raises ValueError: if even the plain pass differs from the naive computation; choose a causal LM.
+    :raises ValueError: if even the plain pass differs from the naive computation, or if no gradient reaches the layers;
+        choose a causal LM. Also if the model computes something else while it checkpoints gradients; leave that out.
     """
-    training = lm.training
-    lm.eval()  # gradient checkpointing acts in training mode, and would leave the cache unchecked
-    try:
-        with _short_window(lm):
-            return _Check(lm, f"{name} ({type(lm.config).__name__})", limits).choose()
-    finally:
-        lm.train(training)
+    title = f"{name} ({type(lm.config).__name__})"
+    with modes_kept(lm), _short_window(lm):
+        hold_evaluation(lm, mode=False)
+        check = _Check(with_states(lm), title, limits)
+        forward = check.choose()
+        check.hold_gradient(forward)
+        hold_evaluation(lm, mode=True)
+        if lm.training:  # gradient checkpointing is on
+            check.hold_training(forward)
+        return forward
 
 
 class _Check:
     """Compare ways to run a model with the naive computation.
 
     The example has two prompts of 12 and 15 tokens that share 9, and phrases that share tokens.
+
+    :param lm: causal LM with its adapters, in evaluation mode.
+    :param name: name of the model in messages.
+    :param limits: as in :func:`choose_forward`.
+    :param more: number of tokens that the prompts share besides.
     """
 
-    def __init__(self, lm: Any, name: str, limits: CacheLimits) -> None:
+    def __init__(self, lm: Any, name: str, limits: CacheLimits, more: int = 0) -> None:
         self.lm, self.name, self.limits = lm, name, limits
-        tokens = np.random.default_rng(0).permutation(text_config(lm).vocab_size)[:24]
+        rng = np.random.default_rng(0)
+        tokens = rng.permutation(text_config(lm).vocab_size)[:24]
         phrases = [(18,), (18, 19, 20), (18, 21, 20), (22, 18, 20)]
-        self.prompts = [tokens[:12], np.concatenate([tokens[:9], tokens[12:18]])]
+        before = rng.choice(tokens, more)
+        self.prompts = [np.concatenate([before, *parts]) for parts in ([tokens[:12]], [tokens[:9], tokens[12:18]])]
         self.phrases: Phrases = tuple(tuple(int(tokens[index]) for index in phrase) for phrase in phrases)
         self.expected = _naive(lm, self.prompts, self.phrases)
 
@@ -87,6 +112,7 @@ class _Check:
             try:
                 for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
                     self._hold(forward, noise)
+                self._hold_long_texts(by_layer, noise)
                 folded.forget()
                 return self._trunk(by_layer, noise) or folded
             except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
@@ -98,10 +124,45 @@ class _Check:
         )
         return plain
 
+    def hold_gradient(self, forward: Forward) -> None:
+        """Refuse a model that learns, but passes no gradient on."""
+        learns = any(weight.requires_grad for weight in self.lm.parameters())
+        # A checkpoint around the first call must not count what is saved here: it will not be saved again.
+        with th.enable_grad(), saved_tensors_hooks(_unchanged, _unchanged):
+            _, logits, _ = forward(self.prompts[:1], [build_trie(self.phrases)], len(self.phrases))
+        if learns and not logits.requires_grad:
+            raise ValueError(
+                f"{self.name} passes no gradient to its layers, so it cannot be trained. Choose another LM"
+            )
+
+    def hold_training(self, forward: Forward) -> None:
+        """Refuse a model that computes something else in the mode that its updates run in."""
+        forward.forget()
+        try:
+            self._hold(forward, self._plain()[1])
+        except Exception as problem:
+            raise ValueError(
+                f"{self.name} computes something else while it checkpoints gradients ({problem!r}): leave that out, "
+                "and use micro_batch_size to save memory"
+            ) from problem
+        forward.forget()
+
+    def _hold_long_texts(self, by_layer: bool, noise: float) -> None:
+        """Refuse a packed pass that is not exact in texts longer than what some layers see."""
+        bounds = _bounds(self.lm)
+        if not bounds:
+            return
+        name = max(bounds, key=bounds.__getitem__)
+        if bounds[name] > MAX_BOUND:
+            raise ArithmeticError(f"texts of more than {name}={bounds[name]} tokens are too long to be checked")
+        longer = _Check(self.lm, self.name, self.limits, more=bounds[name])
+        for fold_tokens in (None, 0):
+            longer._hold(PackedForward(self.lm, by_layer, fold_tokens), noise)
+
     def _trunk(self, by_layer: bool, noise: float) -> Forward | None:
         """Return the pass that remembers the lower layers, if they never change and it is exact up to rounding."""
         depth = frozen_depth(self.lm)
-        if not depth:
+        if not depth or rotary_limit(self.lm) is not None:  # then states depend on the length of the whole text
             return None
         try:
             for fold_tokens in (None, 0):
@@ -116,8 +177,8 @@ class _Check:
 
     def _hold(self, forward: Forward, noise: float) -> None:
         """Refuse a pass that is not exact up to rounding."""
-        error, dtype = self._error(forward)
-        if not error <= max(ROUNDING[dtype], NOISE * noise):
+        error = self._error(forward)
+        if not error <= max(ROUNDING[compute_dtype(self.lm)], NOISE * noise):
             raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
 
     def _packable(self) -> tuple[bool, ...]:
@@ -132,11 +193,11 @@ class _Check:
         for keeps in (True, False):
             plain = PlainForward(self.lm, keeps)
             try:
-                error, dtype = self._error(plain)
+                error = self._error(plain)
             except Exception as problem:  # a model's own code may raise anything
                 problems.append(repr(problem))
                 continue
-            if error <= CAUSAL[dtype]:
+            if error <= CAUSAL[compute_dtype(self.lm)]:
                 return plain, error
             problems.append(f"log-probabilities are off by {error:.2g} of their spread")
         raise ValueError(
@@ -144,12 +205,12 @@ class _Check:
             "causal LM"
         )
 
-    def _error(self, forward: Forward) -> tuple[float, th.dtype]:
-        """Return the error of the pass's log-probabilities, as a share of their spread, and the dtype of its logits."""
+    def _error(self, forward: Forward) -> float:
+        """Return the error of the pass's log-probabilities, as a share of their spread."""
         packed, logits, _ = forward(self.prompts, [build_trie(self.phrases)] * len(self.prompts), len(self.phrases))
         found = logits.float().log_softmax(-1)[packed.edge_predictors.flatten()]
         difference = (found - self.expected).square().mean().sqrt()
-        return float(difference / self.expected.std(dim=-1).mean()), logits.dtype
+        return float(difference / self.expected.std(dim=-1).mean())
 
 
 def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
@@ -161,9 +222,20 @@ def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
         after = {}  # edges that start at the same node need one forward pass
         for context in dict.fromkeys(edge[:-1] for edge in edges):
             ids = th.tensor([[*prompt.tolist(), *context]], device=device)
-            after[context] = lm(input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
+            after[context] = call(lm, input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
         rows += [after[edge[:-1]] for edge in edges]
     return th.stack(rows)
+
+
+def _unchanged(tensor: th.Tensor) -> th.Tensor:
+    return tensor
+
+
+def _bounds(lm: Any) -> dict[str, int]:
+    """Return how far layers see by the config, but for the sliding window, which is checked with a shorter one."""
+    numbers = {name: value for name, value in vars(text_config(lm)).items() if BOUNDS.search(name)}
+    numbers.pop("sliding_window", None)
+    return {name: value for name, value in numbers.items() if isinstance(value, int) and value > 0}
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch as th
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from lmpolicy.lm.forward import call, device_of, text_config
+from lmpolicy.lm.calls import call, compute_dtype, device_of, text_config
+from lmpolicy.lm.modes import modes_kept
+from lmpolicy.lm.states import decoder_module, run_decoder
 
 CHUNK = 1 << 22
 """Number of logits, rows times vocabulary, that exist at a time. Several tensors of that size exist."""
@@ -73,30 +74,39 @@ class TokenHead:
 
 @th.no_grad()
 def logits_from_states(lm: Any) -> Logits:
-    """Find a way to compute logits from final hidden states that agrees with the model's own forward pass."""
-    training = lm.training
-    lm.eval()
-    try:
+    """Find a way to compute logits from final hidden states that agrees with the model's own forward pass.
+
+    :param lm: causal LM, with adapters or without.
+    :raises ValueError: if there is none; the message says what to use instead.
+    """
+    problems = []
+    with modes_kept(lm):
+        lm.eval()
         ids = th.arange(1, 9, device=device_of(lm))[None] % text_config(lm).vocab_size
-        out = call(lm, input_ids=ids, use_cache=False, output_hidden_states=-1)
-        for way in (_by_layer, _by_forward):
-            logits = way(lm)
-            try:
-                found = logits(out.hidden_states[-1][0]).float()
-            except Exception:  # a model's own code may raise anything when called like this
-                continue
-            error = (found - out.logits[0].float()).abs().max()
-            if error <= TOLERANCE[out.logits.dtype] * out.logits.float().std():
-                return logits
-    finally:
-        lm.train(training)
+        try:
+            out, results = run_decoder(lm, input_ids=ids, use_cache=False)
+        except Exception as problem:  # a model's own code may raise anything when called like this
+            problems.append(repr(problem))
+        else:
+            expected = out.logits[0].float()
+            tolerance = TOLERANCE[compute_dtype(lm)] * expected.std()
+            for way in (_by_layer, _by_forward):
+                try:
+                    logits = way(lm, results)
+                    error = (logits(results[0][0]).float() - expected).abs().max()
+                except Exception as problem:
+                    problems.append(repr(problem))
+                    continue
+                if error <= tolerance:
+                    return logits
+                problems.append(f"logits are off by {float(error):.2g}")
     raise ValueError(
-        f"{type(lm).__name__}: its logits cannot be computed from its final hidden states, which free text needs; use "
-        'action_mode="score" or another model'
+        f"{type(lm).__name__}: its logits cannot be computed from its final hidden states, which free text needs "
+        f'({"; ".join(problems)}); use action_mode="score" or another model'
     )
 
 
-def _by_layer(lm: Any) -> Logits:
+def _by_layer(lm: Any, _: Any) -> Logits:
     """Return a function that applies the output layer, and what some families do to its logits."""
     config, layer = text_config(lm), lm.get_output_embeddings()
     scale = getattr(config, "logit_scale", 1) / getattr(config, "logits_scaling", 1)  # Cohere; Granite
@@ -109,23 +119,33 @@ def _by_layer(lm: Any) -> Logits:
     return logits
 
 
-def _by_forward(lm: Any) -> Logits:
-    """Return a function that runs the model's own forward pass, with the given states as its layers' results."""
-    trunk = lm.get_decoder()
+def _by_forward(lm: Any, results: Any) -> Logits:
+    """Return a function that runs the model's own forward pass, with the given states as its decoder's result.
+
+    :param results: a result of the decoder. All but its states is put into every other.
+    """
+    decoder = decoder_module(lm)
 
     def logits(states: th.Tensor) -> th.Tensor:
-        with _answering(trunk, states[None]):
+        with _answering(decoder, _replaced(results, states[None])):
             ids = th.zeros(1, len(states), dtype=th.long, device=states.device)
             return call(lm, input_ids=ids, use_cache=False).logits[0]
 
     return logits
 
 
+def _replaced(results: Any, states: th.Tensor) -> Any:
+    """Return the result of a decoder with other states."""
+    if isinstance(results, tuple):
+        return (states, *results[1:])
+    return type(results)(**{**results, next(iter(results)): states})
+
+
 @contextmanager
-def _answering(trunk: Any, states: th.Tensor) -> Iterator[None]:
-    """Make a module return these states within a ``with`` block, whatever it is given."""
-    trunk.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=states)
+def _answering(decoder: Any, results: Any) -> Iterator[None]:
+    """Make a module return a result within a ``with`` block, whatever it is given."""
+    decoder.forward = lambda *_, **__: results
     try:
         yield
     finally:
-        del trunk.forward
+        del decoder.forward

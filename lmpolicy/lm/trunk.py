@@ -15,8 +15,10 @@ from torch import nn
 from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
-from lmpolicy.lm.forward import Outputs, PackedForward, Tokens
+from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.layers import decoder_of
+from lmpolicy.lm.plain import Outputs
+from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.token_head import logits_from_states
 from lmpolicy.lm.trie import PROMPT_END, Trie
 

@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM, GgufConfig
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, models
 from lmpolicy.envs import FrozenLake
-from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.plain import PlainForward
 from lmpolicy.lm.trunk import TrunkForward
 
 ROW_BYTES = 2048

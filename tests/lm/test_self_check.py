@@ -10,8 +10,11 @@ import pytest
 import torch as th
 from helpers.lm_tools import assert_same, encode, make_policy, prompt, scores_of
 
+from benchmarks.tiny_models import save_tiny
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.lm.forward import PackedForward, PlainForward
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.plain import PlainForward
+from lmpolicy.lm.self_check import MAX_BOUND
 
 PROMPTS = [
     prompt("row 1, column 3", ("left", "right", "go north", "go south")),
@@ -32,6 +35,14 @@ class Stubborn(th.nn.Module):
         if self.ignored == "logits_to_keep" and self.ignored in inputs:
             raise TypeError("forward() got an unexpected keyword argument 'logits_to_keep'")
         inputs.pop(self.ignored, None)
+        return self.lm(**inputs)
+
+
+class Cut(Stubborn):
+    """A model that no gradient comes through."""
+
+    @th.no_grad()
+    def forward(self, **inputs: Any) -> Any:
         return self.lm(**inputs)
 
 
@@ -97,11 +108,50 @@ def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path]) -> No
         scores_of(policy, encode(PROMPTS))
 
 
+def test_model_without_gradient_is_refused_if_it_is_to_learn(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.backbone.lm = Cut(policy.backbone.lm, "nothing")
+    with pytest.raises(ValueError, match=r"LlamaConfig\) passes no gradient to its layers.*Choose another LM"):
+        scores_of(policy, encode(PROMPTS))
+    frozen = make_policy(tiny_models["llama"], lora="frozen")
+    frozen.backbone.lm = Cut(frozen.backbone.lm, "nothing")
+    assert scores_of(frozen, encode(PROMPTS))[0].isfinite().all()
+
+
 def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
     policy = make_policy(tiny_models["llama"])
+    lm: Any = policy.backbone.lm
+    lm.get_base_model().activation_checkpointing_enable()
     policy.train()
-    config = policy.backbone.lm.config
-    config.sliding_window = 512
+    modes = [module.training for module in lm.modules()]
+    lm.config.sliding_window = 512
     scores_of(policy, encode(PROMPTS))
-    assert policy.backbone.lm.training
-    assert config.sliding_window == 512
+    assert [module.training for module in lm.modules()] == modes
+    assert any(modes)
+    assert lm.config.sliding_window == 512
+
+
+def test_window_that_is_too_long_to_be_checked_is_not_trusted(
+    tiny_models: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.backbone.lm.config.window_size = MAX_BOUND + 1
+    with caplog.at_level(logging.WARNING, logger="lmpolicy"):
+        assert_same(policy, PROMPTS)
+    assert isinstance(policy.actor.scorer.forward, PlainForward)
+    assert "more than window_size=513 tokens are too long to be checked" in caplog.text
+
+
+def test_window_of_which_the_model_makes_nothing_is_trusted_after_a_longer_check(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"])
+    policy.backbone.lm.config.window_size = 40
+    scores_of(policy, encode(PROMPTS))
+    assert isinstance(policy.actor.scorer.forward, PackedForward)
+
+
+def test_model_that_computes_something_else_under_checkpointing_is_refused(tmp_path: Path) -> None:
+    save_tiny("rwkv", tmp_path)
+    policy = make_policy(tmp_path, attention="eager").train()
+    policy.backbone.lm.get_base_model().activation_checkpointing_enable()  # type: ignore[operator, union-attr]
+    with pytest.raises(ValueError, match=r"RwkvConfig\) computes something else while.*micro_batch_size"):
+        scores_of(policy, encode(PROMPTS))

@@ -1,0 +1,71 @@
+"""The benchmark of architectures measures, goes on where it stopped, and outlives a crash; the docs show its rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import architectures, tiny_models
+
+DOCS = Path(__file__).parents[2] / "docs" / "architectures.md"
+
+
+def rows_of(path: Path) -> dict[str, dict[str, Any]]:
+    return {row["family"]: row for row in architectures.read(path)}
+
+
+def test_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "rows.csv"
+    architectures.write(output, {"gpt2": {"family": "gpt2", "verdict": "exact", "layout": "as before"}})
+    architectures.main(["--only", "gpt2", "blt", "llama", "--output", str(output)])
+    rows = rows_of(output)
+    assert list(rows) == ["blt", "gpt2", "llama"]
+    assert rows["gpt2"]["layout"] == "as before"
+    assert rows["blt"]["verdict"] == "no tiny model"
+    assert rows["llama"]["verdict"] == "exact"
+    assert rows["llama"]["layout"] == "packed"
+    printed = capsys.readouterr().out
+    assert "llama" in printed
+    assert "gpt2" not in printed
+
+
+@pytest.mark.parametrize("how", ["raises", "dies", "takes too long"])
+def test_crash_of_a_family_ends_no_other(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def examine(name: str) -> dict[str, Any]:
+        if how == "raises":
+            raise KeyboardInterrupt(name)
+        if how == "dies":
+            architectures.os._exit(1)
+        architectures.signal.pause()
+        return {}
+
+    monkeypatch.setattr(architectures, "examine", examine)
+    monkeypatch.setattr(architectures, "SECONDS", 0.2)
+    found = architectures.in_process("llama")
+    assert found["verdict"] == "crash"
+    assert ("KeyboardInterrupt" if how == "raises" else "the process died") in found["message"]
+
+
+def test_a_wrong_score_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(architectures, "examine_choosing", lambda _: {"layout": "packed", "scores": 1e-3})
+    monkeypatch.setattr(architectures, "examine_writing", lambda _: {"written": float("nan")})
+
+    def refuse(_: Path) -> dict[str, Any]:
+        raise ValueError("Choose a causal LM")
+
+    monkeypatch.setattr(architectures, "examine_half", refuse)
+    assert architectures.examine("llama")["verdict"] == "wrong: scores, written"
+    monkeypatch.setattr(architectures, "examine_choosing", lambda folder: refuse(folder))
+    assert architectures.examine("llama")["verdict"] == "refused"
+
+
+def test_docs_show_the_rows() -> None:
+    assert architectures.as_table(architectures.read(architectures.RESULTS)) in DOCS.read_text()
+
+
+def test_every_family_has_a_row() -> None:
+    with architectures.RESULTS.open(newline="") as file:
+        assert {row["family"] for row in csv.DictReader(file)} >= {*tiny_models.FAMILIES, *tiny_models.VARIANTS}
