@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import peft
+import torch as th
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -78,7 +79,24 @@ def routers(base: nn.Module) -> list[str]:
         if isinstance(layer, nn.Linear)
         and type(layer).forward is not nn.Linear.forward
         and type(layer).__module__.rpartition(".")[0] == own
+        and not _is_product(layer)
     ]
+
+
+@th.no_grad()
+def _is_product(layer: nn.Linear) -> bool:
+    """Return whether a layer with a forward of its own computes what a linear layer does."""
+    example = th.linspace(-1, 1, 2 * layer.in_features, device=layer.weight.device).view(2, -1).to(layer.weight.dtype)
+    try:
+        found = layer(example)
+    except Exception:  # a model's own code may raise anything at inputs it does not expect
+        return False
+    expected = nn.functional.linear(example, layer.weight, layer.bias)
+    return (
+        isinstance(found, th.Tensor)
+        and found.shape == expected.shape
+        and th.allclose(found, expected, rtol=0.01, atol=0.01)
+    )
 
 
 def _tell_of_others(base: PreTrainedModel) -> None:

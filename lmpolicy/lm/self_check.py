@@ -235,7 +235,7 @@ def _bounds(lm: Any) -> dict[str, int]:
     """Return how far layers see by the config, but for the sliding window, which is checked with a shorter one."""
     numbers = {name: value for name, value in vars(text_config(lm)).items() if BOUNDS.search(name)}
     numbers.pop("sliding_window", None)
-    return {name: value for name, value in numbers.items() if isinstance(value, int) and value > 0}
+    return {name: value for name, value in numbers.items() if type(value) is int and value > 0}  # no flags
 
 
 @contextmanager
