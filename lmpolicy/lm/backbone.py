@@ -11,6 +11,7 @@ from torch import nn
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
 from lmpolicy.lm.copying import drop_output_hooks
+from lmpolicy.lm.encoder_decoder import answer_start, context_length
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
 from lmpolicy.lm.precision import auto_dtype, cast
@@ -24,7 +25,7 @@ _BUILDING = threading.RLock()
 
 
 class Backbone(nn.Module):
-    """Hold a causal LM with its tokenizer, adapters and value head.
+    """Hold a causal or encoder-decoder LM with its tokenizer, adapters and value head.
 
     :param settings: settings of the policy. They say which model is loaded, in which precision, which of its weights
         train, and how large the value head is.
@@ -61,11 +62,15 @@ class Backbone(nn.Module):
         remove_dropout(base)
         self.context_length: int | None = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.hidden_size: int = base.config.get_text_config().hidden_size
+        self.answer_start: tuple[int, ...] | None = None  # for encoder-decoder models: what the decoder reads first
+        if base.config.is_encoder_decoder:
+            self.answer_start = answer_start(self.name, base, self.tokenizer)
+            self.context_length, self.hidden_size = context_length(base), base.get_encoder().config.hidden_size
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:
             self.lm = adapt_as_before(base, self.lora, str(settings.adapter), hub_options(settings))
-        self.renderer = PromptRenderer(self.tokenizer, self.name)
+        self.renderer = PromptRenderer(self.tokenizer, self.name, encodes=self.answer_start is not None)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
         named = self.named_parameters(remove_duplicate=False)  # tied weights have two names

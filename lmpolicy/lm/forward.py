@@ -101,7 +101,7 @@ class PackedForward:
 
     def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
         """Run prompts with their tries; parameters as in :class:`Forward`."""
-        common, caching, device = shared_length(prompts), not _checkpoints_layers(self.lm), device_of(self.lm)
+        common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self._recall(prompts, common) if remembering else None
         if prefix is None:
@@ -287,7 +287,7 @@ def call(lm: Any, **inputs: Any) -> Any:
         return lm(**inputs)
 
 
-def _checkpoints_layers(lm: Any) -> bool:
+def checkpoints_layers(lm: Any) -> bool:
     """Return whether Transformers' gradient checkpointing is on. It drops the cache, and with it the shared prefix."""
     return lm.training and any(getattr(module, "gradient_checkpointing", False) for module in lm.modules())
 

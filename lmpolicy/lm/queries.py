@@ -106,7 +106,9 @@ class PhraseQueries(PromptQueries):
     def _query(self, prompt: Prompt, tokens: Tokens) -> Query:
         phrases = tuple(self.backbone.renderer.action_ids(phrase) for phrase in prompt.actions)
         check_distinct(self.backbone.name, prompt.actions, phrases)
-        length = len(tokens) + max(map(len, phrases), default=0)
+        longest = max(map(len, phrases), default=0)
+        start = self.backbone.answer_start  # of a decoder that has positions of its own
+        length = len(tokens) + longest if start is None else max(len(tokens), len(start) + longest)
         self._check(prompt, "a prompt of", length, "max_prompt_bytes or history")
         divisors = phrase_divisors(self.score_normalization, prompt.actions, phrases)
         return Query(tokens, len(tokens), phrases=build_trie(phrases), divisors=divisors)
