@@ -34,6 +34,9 @@ class PromptRenderer:
 
     def __init__(self, tokenizer: Any, name: str = "the model", encodes: bool = False) -> None:
         self.tokenizer, self.name, self.encodes = tokenizer, name, encodes
+        self._control = {
+            number: str(token) for number, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
         self.has_template = tokenizer.chat_template is not None
         if self.has_template:
             self._check_template()
@@ -179,7 +182,15 @@ class PromptRenderer:
 
         :param text: any string.
         """
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        # Tokenizers of the kind Unigram, as that of T5, find control tokens among their ordinary pieces all the same.
+        spelt = [self._control[one] for one in set(ids) & self._control.keys()]
+        spelt = [token for token in spelt if len(token) > 1 and token in text]
+        if not spelt:
+            return ids
+        for token in spelt:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return self.text_ids(text)
 
 
 def special_tokens(tokenizer: Any, target: bool = False) -> tuple[list[int], list[int]]:
