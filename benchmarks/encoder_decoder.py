@@ -65,7 +65,11 @@ def save_model(folder, layers=None):
     shape = FLAN_T5_SMALL if layers is None else {**FLAN_T5_SMALL, "num_layers": layers, "num_decoder_layers": layers}
     with th.random.fork_rng(devices=[]):
         th.manual_seed(0)
-        T5ForConditionalGeneration(T5Config(**shape)).save_pretrained(folder)
+        model = T5ForConditionalGeneration(T5Config(**shape))
+        model.lm_head.weight = th.nn.Parameter(
+            th.randn_like(model.lm_head.weight)
+        )  # the config ties it, Flan-T5 does not
+        model.save_pretrained(folder)
     save_tokenizer(folder, PHRASES)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"eos_token": "</s>", "pad_token": "<pad>"})

@@ -103,6 +103,8 @@ def save_model(folder: Path, name: str) -> str:
     with th.random.fork_rng(devices=[]):
         th.manual_seed(0)
         model: Any = AutoModelForSeq2SeqLM.from_config(CONFIGS[name])
+        if name == "flan-t5":  # T5Config ties them, whatever it is told
+            model.lm_head.weight = th.nn.Parameter(model.lm_head.weight.detach().clone())
         for parameter in model.parameters():
             parameter.data = parameter.data.clamp(-0.5, 0.5) + 0.13 * th.randn_like(parameter)
     model.save_pretrained(folder)

@@ -1,28 +1,36 @@
-"""Encoder-decoder models: scores, values and gradients equal the naive ones, and what they cannot do is refused."""
+"""Encoder-decoder models: scores, values and gradients equal the naive ones, in every way that they may run."""
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytest
 import torch as th
-from helpers.encoder_decoders import CONFIGS, naive_batch, save_model
+from helpers.encoder_decoders import CONFIGS, naive_batch, naive_scores, save_model
 from helpers.lm_tools import (
     SHARED,
     SYSTEM,
     UNSHARED,
+    encode,
     gradients,
     largest_difference,
     make_policy,
     prompt,
     scored_batch,
+    scores_of,
     weighted,
 )
+from transformers.models.bart import modeling_bart
+from transformers.models.t5 import modeling_t5
 
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm.encoder_decoder import EncoderDecoderForward
 
 ATTENTION = {"t5": ("sdpa", "eager"), "bart": ("sdpa", "eager"), "longt5": ("eager",), "t5gemma": ("eager",)}
 CASES = [(name, attention) for name in CONFIGS for attention in ATTENTION.get(name, ("sdpa",))]
-PROMPTS = [*SHARED[:4], UNSHARED[0], prompt("row 1 " * 30, ("left", "go north", "go south"), SYSTEM)]
+PROMPTS = [*SHARED[:4], UNSHARED[0], prompt("row 1 " * 20, ("left", "go north", "go south"), SYSTEM)]
+WAYS = [(True, True), (True, False), (False, True), (False, False)]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +43,11 @@ def forward_of(policy: LMActorCriticPolicy) -> EncoderDecoderForward:
     forward = policy.actor.scorer.forward
     assert isinstance(forward, EncoderDecoderForward)
     return forward
+
+
+def way_of(policy: LMActorCriticPolicy) -> tuple[bool, bool]:
+    forward = forward_of(policy)
+    return forward.tree, forward.together
 
 
 def assert_exact(policy: LMActorCriticPolicy) -> None:
@@ -53,10 +66,157 @@ def assert_exact(policy: LMActorCriticPolicy) -> None:
     assert largest_difference(found, wanted) <= 2e-5 * max(1, largest)
 
 
+# Exactness
+
+
 @pytest.mark.parametrize(("name", "attention"), CASES)
 def test_equals_naive(folders: dict[str, str], name: str, attention: str) -> None:
     policy = make_policy(folders[name], attention=attention, value_gradient=True)
     for training in (True, False):
         policy.set_training_mode(training)
         assert_exact(policy)
-    assert (forward_of(policy).tree, forward_of(policy).together) == (True, True)
+    assert way_of(policy) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["flan-t5", "bart"])
+def test_equals_naive_in_full_fine_tuning(folders: dict[str, str], name: str) -> None:
+    # The biases and embeddings of positions, which are taken from other columns, get their gradients as well.
+    assert_exact(make_policy(folders[name], lora=None, value_gradient=True))
+
+
+@pytest.mark.parametrize(("tree", "together"), WAYS)
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_every_way_equals_naive(folders: dict[str, str], name: str, tree: bool, together: bool) -> None:
+    policy = make_policy(folders[name], value_gradient=True)
+    forward_of(policy).tree, forward_of(policy).together = tree, together
+    assert_exact(policy)
+
+
+def test_scores_are_raw_log_probabilities(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["bart"])
+    scores, _ = scores_of(policy, encode(PROMPTS))
+    for row, one in zip(scores, PROMPTS, strict=True):
+        th.testing.assert_close(row[: len(one.actions)], naive_scores(policy, one), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_row_is_independent_of_its_batch(folders: dict[str, str], name: str) -> None:
+    policy = make_policy(folders[name])
+    together = scored_batch(policy, PROMPTS)
+    for row, one in enumerate(PROMPTS):
+        alone = scored_batch(policy, [one])
+        th.testing.assert_close(together[0][row], alone[0][0], rtol=1e-5, atol=2e-5)
+        th.testing.assert_close(together[1][row], alone[1][0], rtol=1e-5, atol=2e-5)
+
+
+def test_micro_batches_change_nothing(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["t5"], value_gradient=True, micro_batch_size=2)
+    assert_exact(policy)
+
+
+def test_phrases_longer_than_the_window_of_a_decoder(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["t5gemma"], attention="eager")
+    window = forward_of(policy).decoder.config.sliding_window
+    long = [prompt("row 1", ("go north " * 4 + "go", "go north " * 4 + "stay", "left"))]
+    longest = max(len(policy.backbone.renderer.action_ids(phrase)) for phrase in long[0].actions)
+    assert longest > window
+    log_probs, _ = scored_batch(policy, long)
+    expected, _ = naive_batch(policy, long)
+    th.testing.assert_close(log_probs, expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_gradient_checkpointing(folders: dict[str, str], name: str) -> None:
+    # Layers that run again in the backward pass must not count positions by the columns of a trie.
+    policy = make_policy(folders[name], value_gradient=True)
+    lm: Any = policy.backbone.lm
+    assert way_of(policy) == (True, True)
+    lm.get_base_model().gradient_checkpointing_enable()
+    policy.set_training_mode(True)
+    assert_exact(policy)
+
+
+def test_half_precision_is_close(folders: dict[str, str]) -> None:
+    exact, rough = make_policy(folders["t5"]), make_policy(folders["t5"], dtype="bfloat16")
+    scores, values = scores_of(rough, encode(PROMPTS))
+    expected, expected_values = scores_of(exact, encode(PROMPTS))
+    assert scores.dtype == values.dtype == th.float32
+    assert way_of(rough) == (True, True)
+    th.testing.assert_close(scores.softmax(-1), expected.softmax(-1), rtol=0, atol=0.1)
+    th.testing.assert_close(values, expected_values, rtol=0, atol=0.3)
+
+
+# Work
+
+
+def test_distinct_prompts_are_encoded_once(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["t5"])
+    forward, rows = forward_of(policy), []
+    forward.encoder.register_forward_pre_hook(
+        lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    scores_of(policy, encode([SHARED[0], SHARED[3], SHARED[0]]))  # twice the same text, with other phrases
+    assert rows == [1]
+
+
+def test_phrases_are_one_sequence_per_prompt(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["bart"])
+    forward, shapes = forward_of(policy), []
+    forward.decoder.register_forward_pre_hook(
+        lambda _, __, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    one = prompt("row 1", ("left", "left now", "right"))
+    ids = [policy.backbone.renderer.action_ids(phrase) for phrase in one.actions]
+    fed = {phrase[:end] for phrase in ids for end in range(1, len(phrase))}
+    start = policy.backbone.answer_start
+    assert start is not None
+    scores_of(policy, encode([one]))
+    assert shapes == [(1, len(start) + len(fed))]
+
+
+# The self-check
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_a_decoder_that_ignores_the_mask_is_found(
+    folders: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = {"t5": modeling_t5, "bart": modeling_bart}[name]
+    original = module.create_causal_mask
+    monkeypatch.setattr(module, "create_causal_mask", lambda **given: original(**{**given, "attention_mask": None}))
+    policy = make_policy(folders[name])
+    with caplog.at_level(logging.WARNING, logger="lmpolicy"):
+        assert way_of(policy) == (False, True)
+    assert "each phrase is a sequence of its own; prompts are encoded together" in caplog.text
+    assert_exact(policy)
+
+
+def test_an_encoder_that_reads_padding_is_found(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = modeling_t5.T5Stack.forward
+
+    def forward(self: Any, *args: Any, **inputs: Any) -> Any:
+        if not self.is_decoder:
+            inputs["attention_mask"] = None
+        return original(self, *args, **inputs)
+
+    monkeypatch.setattr(modeling_t5.T5Stack, "forward", forward)
+    policy = make_policy(folders["t5"])
+    with caplog.at_level(logging.WARNING, logger="lmpolicy"):
+        assert way_of(policy) == (True, False)
+    assert "all phrases of a prompt are one sequence; each prompt is encoded alone" in caplog.text
+
+
+def test_a_model_that_is_never_exact_is_refused(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    original = modeling_t5.T5Stack.forward
+
+    def forward(self: Any, *args: Any, **inputs: Any) -> Any:
+        out = original(self, *args, **inputs)
+        if len(out.last_hidden_state) > 1:
+            out.last_hidden_state = out.last_hidden_state.flip(-1)
+        return out
+
+    monkeypatch.setattr(modeling_t5.T5Stack, "forward", forward)
+    with pytest.raises(ValueError, match="computes something else for one phrase than for several.*another model"):
+        forward_of(make_policy(folders["t5"]))
