@@ -66,9 +66,8 @@ def save_model(folder, layers=None):
     with th.random.fork_rng(devices=[]):
         th.manual_seed(0)
         model = T5ForConditionalGeneration(T5Config(**shape))
-        model.lm_head.weight = th.nn.Parameter(
-            th.randn_like(model.lm_head.weight)
-        )  # the config ties it, Flan-T5 does not
+        # The config of T5 ties it whatever it is told; that of Flan-T5 has weights of its own.
+        model.lm_head.weight = th.nn.Parameter(th.randn_like(model.lm_head.weight))
         model.save_pretrained(folder)
     save_tokenizer(folder, PHRASES)
     tokenizer = AutoTokenizer.from_pretrained(folder)

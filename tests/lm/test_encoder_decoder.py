@@ -218,5 +218,5 @@ def test_a_model_that_is_never_exact_is_refused(folders: dict[str, str], monkeyp
         return out
 
     monkeypatch.setattr(modeling_t5.T5Stack, "forward", forward)
-    with pytest.raises(ValueError, match="computes something else for one phrase than for several.*another model"):
+    with pytest.raises(ValueError, match=r"computes something else for one phrase than for several.*another model"):
         forward_of(make_policy(folders["t5"]))

@@ -103,7 +103,7 @@ def test_last_layers_are_refused(folders: dict[str, str]) -> None:
 def test_a_config_without_a_start_token(tmp_path: Path) -> None:
     save_model(tmp_path, "t5")
     edit_config(tmp_path, decoder_start_token_id=None)
-    with pytest.raises(OSError, match="does not say with which token its decoder starts.*add decoder_start_token_id"):
+    with pytest.raises(OSError, match=r"does not say with which token its decoder starts.*add decoder_start_token_id"):
         make_policy(tmp_path)
 
 
@@ -139,18 +139,11 @@ def test_starts_from_an_adapter_of_peft(folders: dict[str, str], tmp_path: Path)
     config = LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q", "v"], init_lora_weights=False)
     adapted = get_peft_model(base, config).eval()
     adapted.save_pretrained(tmp_path)
-    policy = make_policy_as_is(folders["t5"], adapter=str(tmp_path))
-    lm: Any = policy.backbone.lm
+    lm: Any = ppo(folders["t5"], corridor(), {"lora": {}, "adapter": str(tmp_path)}).policy.backbone.lm
     ids, start = th.tensor([[4, 5, 6, 1]]), th.tensor([[0, 7, 8]])
     with th.no_grad():
         expected = adapted(input_ids=ids, decoder_input_ids=start).logits
         th.testing.assert_close(lm.eval()(input_ids=ids, decoder_input_ids=start).logits, expected)
-
-
-def make_policy_as_is(model: str, **settings: Any) -> Any:
-    """A policy whose adapter keeps the weights that it was loaded with."""
-    learner = ppo(model, corridor(), {"lora": {}, **settings} if "adapter" in settings else settings)
-    return learner.policy
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,13 +208,13 @@ def test_comes_back_from_a_checkpoint(folders: dict[str, str], tmp_path: Path, n
     model.save(tmp_path / "model")
     rows = encode(PROMPTS[1:], max_bytes=512)
     for loaded in (PPO.load(tmp_path / "model", device="cpu"), lmpolicy.load(tmp_path / "model.zip", device="cpu")):
-        policies = [one.policy if hasattr(one, "policy") else one for one in (model, loaded)]
         with th.no_grad():
-            found = [
-                (policy.get_distribution(rows).distribution.logits, policy.predict_values(rows)) for policy in policies
-            ]
-        assert th.equal(found[0][0], found[1][0])
-        assert th.equal(found[0][1], found[1][1])
+            for one, other in zip(*(answers(learnt.policy, rows) for learnt in (model, loaded)), strict=True):
+                assert th.equal(one, other)
+
+
+def answers(policy: Any, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    return policy.get_distribution(rows).distribution.logits, policy.predict_values(rows)
 
 
 def test_a_checkpoint_is_refused_by_another_base(folders: dict[str, str], tmp_path: Path) -> None:
