@@ -3,7 +3,7 @@
     python -m benchmarks.encoder_decoder
 
 A model with random weights in the shape of Flan-T5-small (8 layers each in encoder and decoder, width 512, 77 M
-parameters), float32, with the default adapters. Each prompt has 42 phrases of one to three words. The ways:
+parameters), float32, with the default adapters. Each prompt has 42 phrases of two or three words. The ways:
 
 * lmpolicy: each prompt runs through the encoder once, and its phrases run through the decoder as one trie.
 * one per phrase: each prompt runs through the encoder once, and each phrase is a sequence of the decoder. lmpolicy does
