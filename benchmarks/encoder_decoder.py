@@ -120,7 +120,7 @@ def score(policy, rows, tree):
 
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=8, help="distinct prompts in a batch")
+    parser.add_argument("--prompts", type=int, default=4, help="distinct prompts in a batch")
     parser.add_argument("--words", type=int, default=120, help="words of a prompt, one token each")
     parser.add_argument("--layers", type=int, help="layers of encoder and decoder; default: 8")
     parser.add_argument("--repetitions", type=int, default=5)
