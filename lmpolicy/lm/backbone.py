@@ -11,7 +11,7 @@ from torch import nn
 from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
 from lmpolicy.lm.copying import drop_output_hooks
-from lmpolicy.lm.encoder_decoder import answer_start, context_length
+from lmpolicy.lm.encoder_decoder import answer_start, context_length, encoder_width
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
 from lmpolicy.lm.precision import auto_dtype, cast
@@ -65,7 +65,7 @@ class Backbone(nn.Module):
         self.answer_start: tuple[int, ...] | None = None  # for encoder-decoder models: what the decoder reads first
         if base.config.is_encoder_decoder:
             self.answer_start = answer_start(self.name, base, self.tokenizer)
-            self.context_length, self.hidden_size = context_length(base), base.get_encoder().config.hidden_size
+            self.context_length, self.hidden_size = context_length(base), encoder_width(base)
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:

@@ -102,7 +102,7 @@ def _tell_of_plain_prompts(name: str) -> None:
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Set every dropout and router jitter to 0.
+    """Set every dropout, also that of whole layers, and router jitter to 0.
 
     The rollout runs in eval mode and the update in train mode, and both must compute the same probabilities.
 
@@ -113,5 +113,7 @@ def remove_dropout(model: nn.Module) -> None:
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):
             for name, value in list(vars(holder).items()) if holder is not None else []:
-                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "jitter")):
+                if isinstance(value, float) and any(
+                    part in name for part in ("dropout", "pdrop", "layerdrop", "jitter")
+                ):
                     setattr(holder, name, 0.0)

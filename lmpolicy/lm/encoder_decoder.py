@@ -45,8 +45,9 @@ class EncoderDecoderForward:
         self.sampling: PackedForward | None = None
         base = base_of(lm)
         self.encoder, self.decoder = base.get_encoder(), base.get_decoder()
+        self._kind: type[Any] = BaseModelOutput  # of what the encoder returns, which experts extend
         self._takes_positions = "decoder_position_ids" in inspect.signature(base.forward).parameters
-        self._window: int | None = getattr(self.decoder.config, "sliding_window", None)
+        self._window: int | None = getattr(base.config.get_text_config(), "sliding_window", None)
 
     def forget(self) -> None:
         """Do nothing, because nothing is remembered."""
@@ -84,11 +85,14 @@ class EncoderDecoderForward:
         ids[mask] = np.concatenate(distinct)
         input_ids, known = th.from_numpy(ids).to(device), th.from_numpy(mask).to(device)
         if self.together:
-            states = call(self.encoder, input_ids=input_ids, attention_mask=known.long()).last_hidden_state
+            out = call(self.encoder, input_ids=input_ids, attention_mask=known.long())
+            states = out.last_hidden_state
         else:
             alone = [input_ids[row : row + 1, : len(prompt)] for row, prompt in enumerate(distinct)]
-            parts = [call(self.encoder, input_ids=one).last_hidden_state[0] for one in alone]
+            outs = [call(self.encoder, input_ids=one) for one in alone]
+            out, parts = outs[0], [one.last_hidden_state[0] for one in outs]
             states = th.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+        self._kind = type(out)
         return states, known, th.tensor(rows, device=device)
 
     def _decode(self, packed: Packed, encoded: Encoded, rows: th.Tensor) -> th.Tensor:
@@ -108,7 +112,7 @@ class EncoderDecoderForward:
                 stack.enter_context(_positions(self.decoder, packed.position_ids))
             out = call(
                 self.lm,
-                encoder_outputs=BaseModelOutput(last_hidden_state=states[rows]),
+                encoder_outputs=self._kind(last_hidden_state=states[rows]),
                 attention_mask=known[rows].long(),
                 decoder_input_ids=packed.input_ids,
                 use_cache=False,
@@ -173,7 +177,7 @@ def answer_start(name: str, model: Any, tokenizer: Any) -> tuple[int, ...]:
     :param name: name of the model in the message.
     :param model: encoder-decoder model.
     :param tokenizer: tokenizer of the model.
-    :raises ModelError: if the config names no start token; the message says how to add it.
+    :raises ModelError: if config or tokenizer do not say how answers begin; the message says what to do.
     """
     configs = (model.config, model.config.get_text_config(), getattr(model, "generation_config", None))
     named = [getattr(config, "decoder_start_token_id", None) for config in configs]
@@ -183,7 +187,13 @@ def answer_start(name: str, model: Any, tokenizer: Any) -> tuple[int, ...]:
             f"the config of {name} does not say with which token its decoder starts: add decoder_start_token_id to its "
             "config.json; for T5 it is the id of the padding"
         )
-    before, _ = special_tokens(tokenizer, target=True)
+    try:
+        before, _ = special_tokens(tokenizer, target=True)
+    except Exception as error:  # of tokenizers that must be told the language of the answer
+        raise ModelError(
+            f"the tokenizer of {name} does not say how an answer begins ({error!r}): save it with a language of the "
+            "answers (tgt_lang), or choose another model, such as google/flan-t5-small"
+        ) from error
     return (int(start), *(one for one in before if one != start))
 
 
@@ -195,3 +205,11 @@ def context_length(model: Any) -> int | None:
     :param model: encoder-decoder model.
     """
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def encoder_width(model: Any) -> int:
+    """Return the size of the states of the encoder.
+
+    :param model: encoder-decoder model.
+    """
+    return int(getattr(model.get_encoder(), "config", model.config).hidden_size)

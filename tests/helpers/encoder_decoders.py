@@ -40,6 +40,14 @@ GEMMA = {
     "attn_logit_softcapping": None,
     **COMMON,
 }
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    **COMMON,
+}
 CONFIGS: dict[str, Any] = {
     "t5": hf.T5Config(**T5, decoder_start_token_id=0),
     "flan-t5": hf.T5Config(
@@ -53,8 +61,18 @@ CONFIGS: dict[str, Any] = {
     "marian": hf.MarianConfig(**MARIAN),
     "blenderbot": hf.BlenderbotConfig(**BART, decoder_start_token_id=1),
     "t5gemma": hf.T5GemmaConfig(encoder=GEMMA, decoder=GEMMA, **COMMON, decoder_start_token_id=2),
+    "m2m100": hf.M2M100Config(**BART, encoder_layerdrop=0.9, decoder_layerdrop=0.9),
+    "switch": hf.SwitchTransformersConfig(**T5, num_experts=4, expert_capacity=512, decoder_start_token_id=0),
+    "bert2bert": hf.EncoderDecoderConfig(
+        encoder=BERT,
+        decoder={**BERT, "is_decoder": True, "add_cross_attention": True},
+        decoder_start_token_id=0,
+        pad_token_id=0,
+    ),
 }
 """Families by name. flan-t5: gated, untied, and more layers in the decoder than in the encoder."""
+PLAIN = {"bert2bert"}
+"""Their decoders have positions that nothing finds, so that each phrase is a sequence of its own."""
 
 
 def save_tokenizer(folder: Path, bos: bool) -> None:
