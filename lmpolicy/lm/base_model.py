@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 TELL_ALL = {"dtype": "auto", "ignore_mismatched_sizes": True, "output_loading_info": True}
 """Arguments of ``from_pretrained`` with which it says which weights are not from the files."""
+RANDOM = ("dropout", "pdrop", "layerdrop", "jitter")
+"""Parts of the names of numbers that let a model in training mode compute something else each time."""
 
 
 def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
@@ -113,7 +115,5 @@ def remove_dropout(model: nn.Module) -> None:
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):
             for name, value in list(vars(holder).items()) if holder is not None else []:
-                if isinstance(value, float) and any(
-                    part in name for part in ("dropout", "pdrop", "layerdrop", "jitter")
-                ):
+                if isinstance(value, float) and any(part in name for part in RANDOM):
                     setattr(holder, name, 0.0)

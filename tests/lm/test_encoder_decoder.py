@@ -27,7 +27,9 @@ from transformers.models.t5 import modeling_t5
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.lm.encoder_decoder import EncoderDecoderForward
 
-ATTENTION = {"t5": ("sdpa", "eager"), "bart": ("sdpa", "eager"), "longt5": ("eager",), "t5gemma": ("eager",)}
+BOTH = ("sdpa", "eager")
+ATTENTION = {"t5": BOTH, "bart": BOTH, "longt5": BOTH[1:], "t5gemma": BOTH[1:], "switch": BOTH[1:]}
+"""Ways to compute attention, where Transformers does not offer sdpa or where both are tested."""
 CASES = [(name, attention) for name in CONFIGS for attention in ATTENTION.get(name, ("sdpa",))]
 PROMPTS = [*SHARED[:4], UNSHARED[0], prompt("row 1 " * 20, ("left", "go north", "go south"), SYSTEM)]
 WAYS = [(True, True), (True, False), (False, True), (False, False)]
