@@ -69,8 +69,8 @@ class _Check:
         noise, dtype = self._error(plainest)
         if not noise <= CAUSAL[dtype]:
             raise ValueError(
-                f"{self.name} computes something else for one phrase than for several: its log-probabilities are off "
-                f"by {noise:.2g} of their spread. Choose another model"
+                f"{self.name} computes something else for several phrases than for one, or in training mode than in "
+                f"evaluation mode: its log-probabilities are off by {noise:.2g} of their spread. Choose another model"
             )
         problems = []
         for tree, together in itertools.product((True, False), (True, False)):

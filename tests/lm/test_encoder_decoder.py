@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 import torch as th
 from helpers.encoder_decoders import CONFIGS, PLAIN, naive_batch, naive_scores, save_model
@@ -25,6 +26,7 @@ from transformers.models.bart import modeling_bart
 from transformers.models.t5 import modeling_t5
 
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.lm import grouping
 from lmpolicy.lm.encoder_decoder import EncoderDecoderForward
 
 BOTH = ("sdpa", "eager")
@@ -161,6 +163,20 @@ def test_distinct_prompts_are_encoded_once(folders: dict[str, str]) -> None:
     assert rows == [1]
 
 
+def test_prompts_are_one_batch_whatever_they_share(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "OVERHEAD", 0)
+    policy = make_policy(folders["t5"])
+    prompts = [prompt(text, system=system) for system in (SYSTEM, "left or right") for text in ("row 1", "row 2")]
+    contexts = [np.array(ids) for ids in policy.backbone.renderer.prompt_ids(prompts)]
+    assert len(grouping.group_by_prefix(contexts)) == 2  # as a causal LM would run them
+    rows: list[int] = []
+    forward_of(policy).encoder.register_forward_pre_hook(
+        lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    scores_of(policy, encode(prompts))
+    assert rows == [4]
+
+
 def test_phrases_are_one_sequence_per_prompt(folders: dict[str, str]) -> None:
     policy = make_policy(folders["bart"])
     forward, shapes = forward_of(policy), []
@@ -210,6 +226,16 @@ def test_an_encoder_that_reads_padding_is_found(
     assert "all phrases of a prompt are one sequence; each prompt is encoded alone" in caplog.text
 
 
+def test_a_model_that_is_random_in_training_mode_is_refused(folders: dict[str, str]) -> None:
+    policy = make_policy(folders["bart"])
+    forward_of(policy)
+    policy.actor.scorer._forward = None
+    lm: Any = policy.backbone.lm
+    lm.get_base_model().get_encoder().dropout = 0.5
+    with pytest.raises(ValueError, match=r"in training mode than in evaluation mode.*another model"):
+        forward_of(policy)
+
+
 def test_a_model_that_is_never_exact_is_refused(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     original = modeling_t5.T5Stack.forward
 
@@ -220,5 +246,5 @@ def test_a_model_that_is_never_exact_is_refused(folders: dict[str, str], monkeyp
         return out
 
     monkeypatch.setattr(modeling_t5.T5Stack, "forward", forward)
-    with pytest.raises(ValueError, match=r"computes something else for one phrase than for several.*another model"):
+    with pytest.raises(ValueError, match=r"something else for several phrases than for one.*another model"):
         forward_of(make_policy(folders["t5"]))
