@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class LMActorCriticPolicy(ActorCriticPolicy):
-    """Act with a causal LM, and estimate values from its hidden states.
+    """Act with a language model, and estimate values from its hidden states.
 
     A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.
     The policy works with the unmodified :class:`~stable_baselines3.PPO` and :class:`~stable_baselines3.A2C`. The
@@ -278,8 +278,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def export(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the trained model as a plain folder of Transformers.
 
-        ``AutoModelForCausalLM.from_pretrained(folder)`` reads it and gives the same scores. The adapter is merged in
-        the base model's precision. Tokenizer and model card are written, the value head is not. Training can go on.
+        ``AutoModelForCausalLM.from_pretrained(folder)``, or ``AutoModelForSeq2SeqLM``, reads it and gives the same
+        scores. The adapter is merged in the base model's precision. Tokenizer and model card are written, too.
 
         :param folder: folder to write. It appears when all of it is written.
         :param overwrite: whether a model that is in the folder already is replaced.

@@ -6,12 +6,15 @@ advantages' sign flipped, the mask dropped, observations mixed up or the values 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch as th
 from gymnasium import spaces
+from helpers import encoder_decoders
 from helpers.lm_tools import ROW_BYTES, encode, prompt
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -131,6 +134,13 @@ def test_constant_target(llama: str) -> None:
 def test_target_depends_on_the_observation(llama: str) -> None:
     phrases = ("left", "right")
     check_bandit(llama, [("the total is 7", phrases, "left"), ("the total is 2", phrases, "right")], steps=2048)
+
+
+@pytest.mark.parametrize("name", ["flan-t5", "bart"])
+def test_an_encoder_decoder_reads_the_observation(tmp_path: Path, name: str) -> None:
+    phrases = ("left", "right")
+    states: list[State] = [("the total is 7", phrases, "left"), ("the total is 2", phrases, "right")]
+    check_bandit(encoder_decoders.save_model(tmp_path, name), states, steps=2048)
 
 
 def test_target_depends_on_the_legal_phrases(llama: str) -> None:

@@ -274,9 +274,15 @@ def make_actor(backbone: Backbone, action_space: spaces.Space, settings: PolicyS
     :param action_space: ``Discrete(K)`` for an actor that chooses phrases, :class:`~lmpolicy.TokenSpace` for one that
         writes.
     :param settings: settings of the policy.
-    :raises ValueError: if the space was made for another tokenizer; the message says what to pass to the wrapper.
+    :raises ValueError: if the space was made for another tokenizer, or if an encoder-decoder model was to write; the
+        message says what to pass to the wrapper.
     """
     if isinstance(action_space, TokenSpace):
+        if backbone.answer_start is not None:
+            raise ValueError(
+                f"{backbone.name} is an encoder-decoder model, which chooses among phrases but does not write: make "
+                'the wrapper with action_mode="score", or take a causal LM for written answers'
+            )
         check_tokenizer(action_space, backbone.tokenizer, settings.model)
         return TextActor(backbone, action_space, settings)
     return PhraseActor(backbone, int(action_space.n), settings)  # type: ignore[attr-defined]

@@ -32,6 +32,8 @@ EXPERT_AXES = 3
 """Number of axes of a weight that holds the matrices of several experts."""
 TOLD_SHARE = 0.01
 """Share of the weights from which it is told that they get no adapter."""
+TASKS = (None, peft.TaskType.CAUSAL_LM, peft.TaskType.SEQ_2_SEQ_LM)
+"""Tasks of adapters that a policy can begin with."""
 
 
 class MissingAdapterError(OSError):
@@ -51,7 +53,8 @@ def adapt(base: PreTrainedModel, lora: Mapping[str, Any] | str | None) -> nn.Mod
         return base
     assert isinstance(lora, Mapping)
     # A deep copy, because peft writes the target modules that it found into its config.
-    settings: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
+    task = "SEQ_2_SEQ_LM" if base.config.is_encoder_decoder else "CAUSAL_LM"
+    settings: dict[str, Any] = {"task_type": task, "target_modules": "all-linear", **copy.deepcopy(dict(lora))}
     if "last_layers" in settings:
         settings |= _last_layers(base, settings.pop("last_layers"), settings["target_modules"])
     if settings["target_modules"] == "all-linear":
@@ -119,6 +122,11 @@ def _tell_of_others(base: PreTrainedModel) -> None:
 
 def _last_layers(base: PreTrainedModel, count: int, targets: Any) -> dict[str, Any]:
     """Return the arguments of PEFT that adapt the last layers alone."""
+    if base.config.is_encoder_decoder:
+        raise ValueError(
+            "lora last_layers is for causal LMs, and this model has an encoder and a decoder: leave it out, or name "
+            'layers in target_modules, for instance {"r": 16, "target_modules": r".*decoder.*\\.(q|k|v|o)"}'
+        )
     decoder, name = decoder_of(base)
     layers = getattr(decoder, name)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(layers):
@@ -164,8 +172,8 @@ def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> 
             f"the adapter {adapter!r} could not be read: {error}\nGive adapter= a hub id, or a folder with "
             "adapter_config.json and adapter_model.safetensors, as policy.save_adapter and PEFT write it"
         ) from error
-    if config.task_type not in (None, peft.TaskType.CAUSAL_LM):
-        raise ValueError(f"the adapter {adapter!r} is for the task {config.task_type}; the policy needs a causal LM's")
+    if config.task_type not in TASKS:
+        raise ValueError(f"the adapter {adapter!r} is for the task {config.task_type}; the policy needs an LM's")
     arguments = to_json(lora_arguments(config), f"the adapter {adapter!r}")
     if arguments.pop("lora_dropout", 0):
         log.info("the dropout of the adapter %s is set to 0", adapter)

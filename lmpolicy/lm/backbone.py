@@ -12,6 +12,7 @@ from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
 from lmpolicy.lm.calls import context_length
 from lmpolicy.lm.copying import drop_output_hooks
+from lmpolicy.lm.encoder_decoder import answer_start, encoder_width, prompt_length_limit
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
 from lmpolicy.lm.modes import hold_evaluation
@@ -27,7 +28,7 @@ _BUILDING = threading.RLock()
 
 
 class Backbone(nn.Module):
-    """Hold a causal LM with its tokenizer, adapters and value head.
+    """Hold a causal or encoder-decoder LM with its tokenizer, adapters and value head.
 
     :param settings: settings of the policy. They say which model is loaded, in which precision, which of its weights
         train, and how large the value head is.
@@ -64,11 +65,15 @@ class Backbone(nn.Module):
         remove_dropout(base)
         self.context_length = context_length(base)
         self.hidden_size = state_width(base)
+        self.answer_start: tuple[int, ...] | None = None  # for encoder-decoder models: what the decoder reads first
+        if base.config.is_encoder_decoder:
+            self.answer_start = answer_start(self.name, base, self.tokenizer)
+            self.context_length, self.hidden_size = prompt_length_limit(base), encoder_width(base)
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:
             self.lm = adapt_as_before(base, self.lora, str(settings.adapter), hub_options(settings))
-        self.renderer = PromptRenderer(self.tokenizer, self.name)
+        self.renderer = PromptRenderer(self.tokenizer, self.name, encodes=self.answer_start is not None)
         self.value_head = ValueHead(self.hidden_size, settings.value_head)
         self.value_gradient = settings.value_gradient
         named = self.named_parameters(remove_duplicate=False)  # tied weights have two names

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch as th
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.lm.base_checks import check_complete, check_finite, check_no_adapter, check_vocabulary
@@ -18,12 +18,14 @@ from lmpolicy.lm.loading import model_options, tokenizer_options
 from lmpolicy.lm.precision import auto_dtype
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.models import ModelError, find, resolve
-from lmpolicy.models.checks import check_causal, check_memory, weight_bytes
+from lmpolicy.models.checks import check_causal, check_memory, model_class, weight_bytes
 
 log = logging.getLogger(__name__)
 
 TELL_ALL = {"dtype": "auto", "ignore_mismatched_sizes": True, "output_loading_info": True}
 """Arguments of ``from_pretrained`` with which it says which weights are not from the files."""
+RANDOM = ("dropout", "pdrop", "layerdrop")
+"""Parts of the names of numbers that let a model in training mode compute something else each time."""
 
 
 def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
@@ -49,9 +51,9 @@ def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
         check_no_adapter(name, path, of_tokenizer)
         if Path(path).is_dir() and not (folder / "config.json").exists():
             raise FileNotFoundError(f"the folder {folder} has no config.json")
-        _check_loadable(name, path, settings)
+        config = _check_loadable(name, path, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **of_tokenizer)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(path, **{**of_model, **TELL_ALL})
+        loaded: Any = model_class(config).from_pretrained(path, **{**of_model, **TELL_ALL})
         model, found = loaded
         check_complete(name, found)
     except ModelError:
@@ -72,12 +74,16 @@ def load_base(settings: PolicySettings) -> tuple[PreTrainedModel, Any]:
     return model, tokenizer
 
 
-def _check_loadable(name: str, path: str, settings: PolicySettings) -> None:
-    """Refuse a model of another kind, or one that is too large, by its config and the size of its files."""
+def _check_loadable(name: str, path: str, settings: PolicySettings) -> Any:
+    """Refuse a model of another kind, or one that is too large, by its config and the size of its files.
+
+    :return: config of the model.
+    """
     config = AutoConfig.from_pretrained(path, **tokenizer_options(settings))
     check_causal(name, config)
     if settings.quantization is None and not settings.model_kwargs:  # else it is not known how many bytes are loaded
         check_memory(name, weight_bytes(path, config, _dtype_to_come(settings, config)))
+    return config
 
 
 def _dtype_to_come(settings: PolicySettings, config: Any) -> th.dtype | None:
@@ -110,5 +116,5 @@ def remove_dropout(model: nn.Module) -> None:
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):
             for name, value in list(vars(holder).items()) if holder is not None else []:
-                if isinstance(value, float) and any(part in name for part in ("dropout", "pdrop", "layerdrop")):
+                if isinstance(value, float) and any(part in name for part in RANDOM):
                     setattr(holder, name, 0.0)

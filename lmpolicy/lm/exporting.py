@@ -232,8 +232,9 @@ def model_card(backbone: Backbone, settings: PolicySettings, guard: Guard | None
     }
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value not in (None, ""))
     base = f"base_model: {backbone.name}\n" if on_hub else ""
+    task = "text-generation" if backbone.answer_start is None else "text2text-generation"
     return (
-        f"---\n{base}library_name: transformers\npipeline_tag: text-generation\ntags:\n- lmpolicy\n"
+        f"---\n{base}library_name: transformers\npipeline_tag: {task}\ntags:\n- lmpolicy\n"
         f"- reinforcement-learning\n---\n\n# {title}\n\nA language model that was trained by reinforcement learning as "
         "a policy in words: it reads an observation and chooses or writes an action. The critic of the training is not "
         f"part of it.\n\n| | |\n|---|---|\n{rows}\n"

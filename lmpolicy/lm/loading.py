@@ -37,7 +37,7 @@ def tokenizer_options(settings: PolicySettings) -> dict[str, Any]:
 
 
 def model_options(settings: PolicySettings) -> dict[str, Any]:
-    """Return the arguments of ``AutoModelForCausalLM.from_pretrained``.
+    """Return the arguments of a model's ``from_pretrained``.
 
     :param settings: settings of the policy.
     :raises ImportError: if a package for the quantisation is missing; the message says how to install it.

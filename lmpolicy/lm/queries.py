@@ -156,7 +156,9 @@ class PhraseQueries(PromptQueries):
 
     def _query(self, key: bytes, tokens: Tokens, prompt: Prompt | None) -> Query:
         choices = self._choices_of(key, prompt)
-        self._check_length("a prompt of", len(tokens) + choices.longest, "max_prompt_bytes or history")
+        start = self.backbone.answer_start  # of a decoder that has positions of its own
+        length = len(tokens) + choices.longest if start is None else max(len(tokens), len(start) + choices.longest)
+        self._check_length("a prompt of", length, "max_prompt_bytes or history")
         return Query(tokens, len(tokens), phrases=choices.trie, divisors=choices.divisors)
 
     def _choose_from(self, actions: tuple[str, ...], cue: str) -> Choices:

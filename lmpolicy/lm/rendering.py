@@ -24,11 +24,16 @@ class PromptRenderer:
 
     :param tokenizer: Transformers tokenizer.
     :param name: name of the model in messages.
+    :param encodes: whether prompts are for the encoder of an encoder-decoder model. They are then whole texts, with the
+        special tokens that the tokenizer writes around a text, and phrases are the beginnings of others.
     :raises ModelError: if the chat template raises an error, or drops what the user says; the message says what to do.
     """
 
-    def __init__(self, tokenizer: Any, name: str = "the model") -> None:
-        self.tokenizer, self.name = tokenizer, name
+    def __init__(self, tokenizer: Any, name: str = "the model", encodes: bool = False) -> None:
+        self.tokenizer, self.name, self.encodes = tokenizer, name, encodes
+        self._control = {
+            number: str(token) for number, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
         self.has_template = tokenizer.chat_template is not None
         if self.has_template:
             self._check_template()
@@ -75,12 +80,17 @@ class PromptRenderer:
         :param phrase: action phrase.
         :raises ValueError: if the tokenizer makes no token of the phrase; choose another phrase.
         """
+        if self.encodes:
+            return self._refuse_empty(phrase, self.text_ids(phrase))
         # SentencePiece tokenizers put a space before the first word of a string, which is not there in the middle of a
         # chat. So the phrase is tokenized behind a line break, unless the tokenizer joins the line break to the phrase:
         # such tokenizers add no space.
         text = self.separator + phrase
         line_break, ids = self.text_ids("\n"), self.text_ids("\n" + text)
         ids = ids[len(line_break) :] if ids[: len(line_break)] == line_break else self.text_ids(text)
+        return self._refuse_empty(phrase, ids)
+
+    def _refuse_empty(self, phrase: str, ids: list[int]) -> tuple[int, ...]:
         if not ids:
             raise ValueError(f"the tokenizer makes no token of the action phrase {phrase!r}; choose another phrase")
         return tuple(ids)
@@ -144,6 +154,9 @@ class PromptRenderer:
         after = {"system": "\n", "user": "", "assistant": "\n"}
         lines = [before[role] + content + after[role] for role, content in prompt.messages]
         text = "\n".join([*lines, prompt.cue])
+        if self.encodes:
+            before_text, after_text = special_tokens(self.tokenizer)
+            return [*before_text, *self.text_ids(text), *after_text]
         bos = self.tokenizer.bos_token_id
         starts_with_bos = bos is not None and self.tokenizer("a").input_ids[:1] == [bos]
         return ([bos] if starts_with_bos else []) + self.text_ids(text)
@@ -155,4 +168,24 @@ class PromptRenderer:
 
         :param text: any string.
         """
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        # Tokenizers of the kind Unigram, as that of T5, find control tokens among their ordinary pieces all the same.
+        spelt = [self._control[one] for one in set(ids) & self._control.keys()]
+        spelt = [token for token in spelt if len(token) > 1 and token in text]
+        if not spelt:
+            return ids
+        for token in spelt:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return self.text_ids(text)
+
+
+def special_tokens(tokenizer: Any, target: bool = False) -> tuple[list[int], list[int]]:
+    """Return the ids that a tokenizer writes before and after a text.
+
+    :param tokenizer: Transformers tokenizer.
+    :param target: whether the text is one that the model answers. Tokenizers for translation mark its language.
+    """
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    whole = list(tokenizer(**{"text_target" if target else "text": "a"}).input_ids)
+    starts = [place for place in range(len(whole)) if whole[place : place + len(bare)] == bare]
+    return (whole[: starts[0]], whole[starts[0] + len(bare) :]) if starts else ([], [])

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
+from lmpolicy.lm.encoder_decoder_check import choose_encoder_decoder
 from lmpolicy.lm.forward import Forward
 from lmpolicy.lm.grouping import group_by_prefix, in_order
 from lmpolicy.lm.layers import frozen_depth
@@ -96,7 +97,12 @@ class Scorer:
         if self._forward is None or device != self._device:
             self.backbone.settle_dtype()
             lm = self.backbone.lm
-            self._forward, self._device = choose_forward(lm, self.backbone.name, self.limits), device
+            start, name = self.backbone.answer_start, self.backbone.name
+            if start is None:
+                self._forward = choose_forward(lm, name, self.limits)
+            else:
+                self._forward = choose_encoder_decoder(lm, name, start)
+            self._device = device
             self._head = None if self.n_ids is None else TokenHead(lm, self.n_ids)
         return self._forward
 
@@ -144,7 +150,7 @@ class Scorer:
 
     def _score(self, queries: Sequence[Query]) -> Scores:
         """Score queries, with one forward pass for each group that shares a long prefix."""
-        if len(queries) == 1:
+        if len(queries) == 1 or self.backbone.answer_start is not None:  # an encoder shares no prefix
             return self._score_group(queries)
         groups = group_by_prefix([query.context for query in queries])
         parts = [self._score_group([queries[number] for number in group]) for group in groups]

@@ -57,9 +57,10 @@ class PolicySettings:
     All values can be written as JSON, so that a checkpoint can name its base model. Objects such as ``torch.float32``
     or a :class:`peft.LoraConfig` are accepted, and become such values.
 
-    :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM. ``None``: the
-        bundled LM that has read most about the env, as the observation space says: ``"lmpolicy/worlds"`` for MiniGrid,
-        BabyAI and TextWorld, ``"lmpolicy/control"`` for all others.
+    :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM, or of an
+        encoder-decoder model such as T5, which only chooses. ``None``: the bundled LM that has read most about the env,
+        as the observation space says: ``"lmpolicy/worlds"`` for MiniGrid, BabyAI and TextWorld, ``"lmpolicy/control"``
+        for all others.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, such a ``torch.dtype``, or
         ``"auto"``. ``"auto"`` is half precision where the base model is frozen and wide enough, and the device is fast

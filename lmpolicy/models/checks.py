@@ -13,6 +13,16 @@ WEIGHTS = ("*.safetensors", "*.bin")
 MEMORY_INFO = Path("/proc/meminfo")
 
 
+def model_class(config: Any) -> Any:
+    """Return the class of Transformers that loads a model: for encoder-decoder models, or for causal LMs.
+
+    :param config: config of the model.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+
 def check_causal(name: str, config: Any) -> None:
     """Refuse a model that does not predict the next token of a text.
 
@@ -20,24 +30,28 @@ def check_causal(name: str, config: Any) -> None:
     :param config: config of the model.
     :raises ModelError: for a model of another kind, such as one that reads images.
     """
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     classes = getattr(config, "architectures", None) or []
+    images = getattr(config, "vision_config", None) is not None
+    if config.is_encoder_decoder and type(config) in AutoModelForSeq2SeqLM._model_mapping and not images:
+        return
     own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     causal = type(config) in AutoModelForCausalLM._model_mapping or own_code
     # Families such as BERT have a causal variant, but each token of theirs sees the later ones unless told otherwise.
     encoder = type(config) in AutoModelForMaskedLM._model_mapping and not getattr(config, "is_decoder", False)
     if causal and not config.is_encoder_decoder and not encoder and not any("ForMaskedLM" in one for one in classes):
         return
-    if getattr(config, "vision_config", None) is not None:
+    if images:
         kind = "is a vision-language model"
     elif config.is_encoder_decoder:
-        kind = "encodes a text and decodes another"
+        kind = "does not encode a text and decode another"
     else:
         kind = "does not predict the next token of a text"
     raise ModelError(
-        f"{name} ({', '.join(classes) or type(config).__name__}) {kind}. A policy needs a causal language model of "
-        "text alone, such as those of lmpolicy.models.named_models(), or smollm2-135m-instruct to begin with."
+        f"{name} ({', '.join(classes) or type(config).__name__}) {kind}. A policy needs a causal or "
+        "encoder-decoder language model of text alone, such as those of lmpolicy.models.named_models(), or "
+        "smollm2-135m-instruct to begin with."
     )
 
 
@@ -100,10 +114,9 @@ def _file_bytes(folder: Path) -> int | None:
 def _count(config: Any) -> int:
     """Count the parameters of a model that is made without memory for them."""
     import torch as th
-    from transformers import AutoModelForCausalLM
 
     with th.random.fork_rng(devices=[]), th.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = model_class(config).from_config(config)
     return sum(math.prod(parameter.shape) for parameter in model.parameters())
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch as th
 from helpers.lm_tools import make_policy
-from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, LlamaConfig, Qwen2VLConfig, T5Config
+from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, LlamaConfig, Qwen2VLConfig, WhisperConfig
 
 from lmpolicy import models
 from lmpolicy.lm import base_model
@@ -27,7 +27,7 @@ from lmpolicy.models.errors import in_words
     ("config", "architecture", "kind"),
     [
         (Qwen2VLConfig(), "Qwen2VLForConditionalGeneration", "is a vision-language model"),
-        (T5Config(), "T5ForConditionalGeneration", "encodes a text and decodes another"),
+        (WhisperConfig(), "WhisperForConditionalGeneration", "does not encode a text and decode another"),
         (BertConfig(), "BertForMaskedLM", "does not predict the next token"),
     ],
 )
@@ -38,7 +38,7 @@ def test_other_kinds_of_models(config: Any, architecture: str, kind: str, tmp_pa
         make_policy(tmp_path)
     message = str(caught.value)
     assert f"{tmp_path} ({architecture}) {kind}" in message
-    assert "causal language model of text alone" in message
+    assert "encoder-decoder language model of text alone" in message
     assert len(message) < 400
 
 
