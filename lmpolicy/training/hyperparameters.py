@@ -133,12 +133,14 @@ class Hyperparameters(EnvSettings):
     def for_model(self, model: str) -> Hyperparameters:
         """Return settings for another language model than the bundled one.
 
+        How phrases are scored stays as it suits the env's phrases.
+
         :param model: name of :mod:`lmpolicy.models`, hub id, folder or ``*.gguf`` file. A model that is known by name
             brings the settings that suit it; any other has those of a pretrained LM.
         """
         known = models.find(model)
         own = models.PRETRAINED if known is None else {**known.settings, **known.learning.get(str(self.env_id), {})}
-        names = {one.name for one in fields(self)}
+        names = {one.name for one in fields(self)} - {"score_normalization"}
         return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
 
     def make_env(

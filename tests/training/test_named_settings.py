@@ -202,6 +202,7 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert real.lora == entry.settings["lora"] != lake.lora
     assert real.n_steps == entry.learning["FrozenLake-v1"]["n_steps"] != lake.n_steps
     assert real.env_kwargs == lake.env_kwargs
+    assert lmpolicy.hyperparameters(TEXT_WORLD).for_model("smollm2-135m-instruct").score_normalization == "token"
     blackjack = lmpolicy.hyperparameters("Blackjack-v1")
     assert blackjack.for_model("smollm2-135m-instruct").n_steps == blackjack.n_steps
 
