@@ -106,6 +106,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "local_attn_chunk_length": 16,
         "is_decoder": True,
     },
+    "xmod": {"default_language": "en_XX"},
+    "zaya": {"num_experts_per_tok": 1},
     "xlstm": {"hidden_size": 64, "embedding_dim": 64},
 }
 """What else a family needs."""

@@ -100,7 +100,12 @@ class _Check:
         before = rng.choice(tokens, more)
         self.prompts = [np.concatenate([before, *parts]) for parts in ([tokens[:12]], [tokens[:9], tokens[12:18]])]
         self.phrases: Phrases = tuple(tuple(int(tokens[index]) for index in phrase) for phrase in phrases)
-        self.expected = _naive(lm, self.prompts, self.phrases)
+        try:
+            self.expected = _naive(lm, self.prompts, self.phrases)
+        except Exception as problem:  # a model's own code may raise anything
+            dtype = str(compute_dtype(lm)).removeprefix("torch.")
+            remedy = "Choose another LM" if dtype == "float32" else "Pass dtype='float32', or choose another LM"
+            raise ValueError(f"{name} cannot run in {dtype}: {problem!r}. {remedy}") from problem
 
     def choose(self) -> Forward:
         """Return the first packed pass that is exact up to rounding, or else the plain pass."""
@@ -128,7 +133,7 @@ class _Check:
         """Refuse a model that learns, but passes no gradient on."""
         learns = any(weight.requires_grad for weight in self.lm.parameters())
         # A checkpoint around the first call must not count what is saved here: it will not be saved again.
-        with th.enable_grad(), saved_tensors_hooks(_unchanged, _unchanged):
+        with th.inference_mode(mode=False), th.enable_grad(), saved_tensors_hooks(_unchanged, _unchanged):
             _, logits, _ = forward(self.prompts[:1], [build_trie(self.phrases)], len(self.phrases))
         if learns and not logits.requires_grad:
             raise ValueError(
