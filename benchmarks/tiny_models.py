@@ -81,6 +81,14 @@ PART_OF_LAYERS = ["sliding_attention", "full_attention"]
 OVERRIDES: dict[str, dict[str, Any]] = {
     **{family: {"logit_scale": 0.3} for family in ("cohere", "cohere2", "cohere2_moe")},
     "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "dots3_note_text": {
+        "head_dim": 12,
+        "per_layer_config": {},
+        "index_head_dim": 8,
+        "index_n_heads": 2,
+        "shared_experts_intermediate_size": 48,
+    },
+    "kimi_linear": {"linear_head_dim": 8, "linear_num_heads": 4},
     "gemma3n_text": {
         "num_hidden_layers": 4,
         "layer_types": PART_OF_LAYERS * 2,

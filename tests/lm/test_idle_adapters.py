@@ -73,3 +73,11 @@ def test_experts_without_adapter_are_said_in_the_log(
     (record,) = caplog.records
     assert "experts' and get no adapter: model.layers.*.mlp.experts.down_proj" in record.getMessage()
     assert "target_parameters" in record.getMessage()
+
+
+def test_layers_that_write_their_product_themselves_get_adapters(tmp_path: Path) -> None:
+    save_tiny("falcon", tmp_path)
+    lm: Any = make_policy(tmp_path).backbone.lm
+    assert not routers(lm.get_base_model())
+    adapted = {name.split(".lora_")[0].rpartition(".")[2] for name, one in lm.named_parameters() if one.requires_grad}
+    assert adapted == {"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"}

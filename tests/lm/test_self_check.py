@@ -118,6 +118,22 @@ def test_model_without_gradient_is_refused_if_it_is_to_learn(tiny_models: dict[s
     assert scores_of(frozen, encode(PROMPTS))[0].isfinite().all()
 
 
+class Rough(Stubborn):
+    """A model whose code does not run in half precision."""
+
+    def forward(self, **inputs: Any) -> Any:
+        if next(self.lm.parameters()).dtype != th.float32:
+            raise RuntimeError("mixed dtype")
+        return self.lm(**inputs)
+
+
+def test_precision_that_a_model_cannot_run_in_is_named(tiny_models: dict[str, Path]) -> None:
+    policy = make_policy(tiny_models["llama"], dtype="bfloat16")
+    policy.backbone.lm = Rough(policy.backbone.lm, "nothing")
+    with pytest.raises(ValueError, match=r"cannot run in bfloat16: RuntimeError.*Pass dtype='float32'"):
+        scores_of(policy, encode(PROMPTS))
+
+
 def test_mode_and_window_are_as_before(tiny_models: dict[str, Path]) -> None:
     policy = make_policy(tiny_models["llama"])
     lm: Any = policy.backbone.lm
