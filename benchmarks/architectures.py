@@ -152,6 +152,12 @@ def as_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([f"Exact: {exact} of {len(shown)}.", "", *lines, "", f"No tiny model could be made of: {others}."])
 
 
+def again_if_forked_badly(name: str, quiet: bool = True) -> dict[str, Any]:
+    """Run a family, and once more if torch's threads did not survive the fork, which happens now and then."""
+    found = in_process(name, quiet)
+    return in_process(name, quiet) if "Invalid thread pool" in str(found.get("message")) else found
+
+
 def main(argv: list[str] | None = None) -> None:
     """Measure families, and write a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -171,7 +177,7 @@ def main(argv: list[str] | None = None) -> None:
     for name in args.only or (*FAMILIES, *VARIANTS):
         if name in rows and not args.again:
             continue
-        found = in_process(name, quiet=not args.loud)
+        found = again_if_forked_badly(name, quiet=not args.loud)
         rows[name] = {key: f"{value:.2g}" if isinstance(value, float) else value for key, value in found.items()}
         print(*(f"{key} {value}" for key, value in rows[name].items()), flush=True)
         write(args.output, rows)

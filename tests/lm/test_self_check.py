@@ -161,6 +161,7 @@ def test_window_that_is_too_long_to_be_checked_is_not_trusted(
 def test_window_of_which_the_model_makes_nothing_is_trusted_after_a_longer_check(tiny_models: dict[str, Path]) -> None:
     policy = make_policy(tiny_models["llama"])
     policy.backbone.lm.config.window_size = 40
+    policy.backbone.lm.config.use_window = True  # says whether, not how far
     scores_of(policy, encode(PROMPTS))
     assert isinstance(policy.actor.scorer.forward, PackedForward)
 
