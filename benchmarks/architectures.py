@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import csv
 import logging
+import multiprocessing
 import os
-import pickle
 import re
-import select
-import signal
 import tempfile
 import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import torch as th
 import transformers
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from benchmarks.exactness import LIMITS, Case, examine_choosing, examine_half, examine_writing
+from benchmarks.exactness import LIMITS, examine_choosing, examine_half, examine_writing
 from benchmarks.tiny_models import FAMILIES, VARIANTS, save_tiny
 
 RESULTS = Path(__file__).parent / "results" / "architectures.csv"
@@ -47,6 +47,7 @@ FIELDS = (
 )
 SECONDS = 200
 """Time after which a family is given up."""
+Measure = Callable[[str], dict[str, Any]]
 MESSAGE = 240
 """Largest number of characters of a message that are kept."""
 
@@ -100,40 +101,45 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:MESSAGE]
 
 
-def warm_up() -> None:
-    """Do once what every process would do again, such as imports. It runs no backward pass: forks would hang."""
-    with tempfile.TemporaryDirectory() as folder, th.no_grad():
-        save_tiny("llama", Path(folder))
-        case = Case(Path(folder))
-        case.reference("float32")
-        case.scores()
+def in_process(name: str, quiet: bool = True, measure: Measure = examine) -> dict[str, Any]:
+    """Measure a family in a process of its own.
 
+    The process is forked from one that has imported everything and run nothing, because torch's threads do not survive
+    a fork.
 
-def in_process(name: str, quiet: bool = True) -> dict[str, Any]:
-    """Run :func:`examine` in a process of its own."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        if quiet:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    :param name: as in :func:`examine`.
+    :param quiet: whether warnings and tracebacks of the process are left out.
+    :param measure: what the process does, a function of a module.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "lmpolicy.policy"])
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(writer, name, quiet, measure), daemon=True)
+    process.start()
+    writer.close()
+    with reader:
         try:
-            found = examine(name)
-        except BaseException as error:
-            found = {"family": name, "verdict": "crash", "message": one_line(error)}
-        os.write(writer, pickle.dumps(found))
-        os._exit(0)
-    os.close(writer)
-    answer = b""
-    if select.select([reader], [], [], SECONDS)[0]:
-        with os.fdopen(reader, "rb") as file:
-            answer = file.read()
-    else:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    if not answer:
+            found = reader.recv() if reader.poll(SECONDS) else None
+        except EOFError:
+            found = None
+    process.kill()
+    process.join()
+    if found is None:
         return {"family": name, "verdict": "crash", "message": f"the process died, or took over {SECONDS} s"}
-    return pickle.loads(answer)
+    return found
+
+
+def _answer(writer: Connection, name: str, quiet: bool, measure: Measure) -> None:
+    """Send what was measured, or the error."""
+    if quiet:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    th.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    try:
+        found = measure(name)
+    except BaseException as error:
+        found = {"family": name, "verdict": "crash", "message": one_line(error)}
+    writer.send(found)
 
 
 def as_table(rows: list[dict[str, Any]]) -> str:
@@ -152,12 +158,6 @@ def as_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([f"Exact: {exact} of {len(shown)}.", "", *lines, "", f"No tiny model could be made of: {others}."])
 
 
-def again_if_forked_badly(name: str, quiet: bool = True) -> dict[str, Any]:
-    """Run a family, and once more if torch's threads did not survive the fork, which happens now and then."""
-    found = in_process(name, quiet)
-    return in_process(name, quiet) if "Invalid thread pool" in str(found.get("message")) else found
-
-
 def main(argv: list[str] | None = None) -> None:
     """Measure families, and write a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -170,14 +170,11 @@ def main(argv: list[str] | None = None) -> None:
     if args.table:
         print(as_table(read(args.output)))
         return
-    th.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    warm_up()
     rows = {row["family"]: row for row in read(args.output)}
     for name in args.only or (*FAMILIES, *VARIANTS):
         if name in rows and not args.again:
             continue
-        found = again_if_forked_badly(name, quiet=not args.loud)
+        found = in_process(name, quiet=not args.loud)
         rows[name] = {key: f"{value:.2g}" if isinstance(value, float) else value for key, value in found.items()}
         print(*(f"{key} {value}" for key, value in rows[name].items()), flush=True)
         write(args.output, rows)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,6 @@ def rows_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """In a process of its own, because the benchmark forks, which threads of torch from other tests do not survive."""
     output = tmp_path / "rows.csv"
     architectures.write(output, {"gpt2": {"family": "gpt2", "verdict": "exact", "layout": "as before"}})
     command = [sys.executable, "-m", "benchmarks.architectures", "--only", "gpt2", "blt", "llama", "--output", output]
@@ -36,21 +38,27 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert "gpt2" not in printed
 
 
-@pytest.mark.parametrize("how", ["raises", "dies", "takes too long"])
-def test_crash_of_a_family_ends_no_other(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    def examine(name: str) -> dict[str, Any]:
-        if how == "raises":
-            raise KeyboardInterrupt(name)
-        if how == "dies":
-            architectures.os._exit(1)
-        architectures.signal.pause()
-        return {}
+def raise_error(name: str) -> dict[str, Any]:
+    raise KeyboardInterrupt(name)
 
-    monkeypatch.setattr(architectures, "examine", examine)
-    monkeypatch.setattr(architectures, "SECONDS", 0.2)
-    found = architectures.in_process("llama")
+
+def die(name: str) -> dict[str, Any]:
+    os._exit(1)
+
+
+def take_too_long(name: str) -> dict[str, Any]:
+    signal.pause()
+    return {}
+
+
+@pytest.mark.parametrize("measure", [raise_error, die, take_too_long])
+def test_crash_of_a_family_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch, measure: Callable[[str], dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(architectures, "SECONDS", 0.2 if measure is take_too_long else 60)
+    found = architectures.in_process("llama", measure=measure)
     assert found["verdict"] == "crash"
-    assert ("KeyboardInterrupt" if how == "raises" else "the process died") in found["message"]
+    assert ("KeyboardInterrupt" if measure is raise_error else "the process died") in found["message"]
 
 
 def test_a_wrong_score_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
