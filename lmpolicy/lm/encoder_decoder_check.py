@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from lmpolicy.lm.calls import call, device_of, text_config
+from lmpolicy.lm.calls import call, compute_dtype, device_of, text_config
 from lmpolicy.lm.encoder_decoder import EncoderDecoderForward
 from lmpolicy.lm.forward import Forward
 from lmpolicy.lm.modes import hold_evaluation, modes_kept
-from lmpolicy.lm.self_check import CAUSAL, NOISE, ROUNDING, Phrases
+from lmpolicy.lm.prefixes import Tokens
+from lmpolicy.lm.rounding import CAUSAL, Phrases, hold_rounding, naive_log_probs, relative_error
 from lmpolicy.lm.trie import build_trie
 
 log = logging.getLogger(__name__)
@@ -60,13 +61,13 @@ class _Check:
         tokens = rng.permutation(size)[:6].tolist()
         phrases = [(0,), (0, 1, 2), (0, 3, 2), (4, 0, 2, 5)]
         self.phrases: Phrases = tuple(tuple(tokens[index] for index in phrase) for phrase in phrases)
-        self.expected = self._naive()
+        self.expected = naive_log_probs(self.prompts, self.phrases, self._next_token)
 
     def choose(self) -> Forward:
         """Return the first way that is exact up to rounding in both modes, or else the plainest."""
         plainest = self._forward(tree=False, together=False)
-        noise, dtype = self._error(plainest)
-        if not noise <= CAUSAL[dtype]:
+        noise = self._error(plainest)
+        if not noise <= CAUSAL[compute_dtype(self.lm)]:
             raise ValueError(
                 f"{self.name} computes something else for several phrases than for one, or in training mode than in "
                 f"evaluation mode: its log-probabilities are off by {noise:.2g} of their spread. Choose another model"
@@ -75,9 +76,7 @@ class _Check:
         for tree, together in itertools.product((True, False), (True, False)):
             forward = self._forward(tree, together)
             try:
-                error, dtype = self._error(forward)
-                if not error <= max(ROUNDING[dtype], NOISE * noise):
-                    raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
+                hold_rounding(self.lm, self._error(forward), noise)
             except Exception as problem:  # a model's own code may raise anything at inputs it does not expect
                 problems.append(repr(problem))
                 continue
@@ -95,28 +94,19 @@ class _Check:
     def _forward(self, tree: bool, together: bool) -> EncoderDecoderForward:
         return EncoderDecoderForward(self.lm, np.array(self.start, dtype=np.int64), tree, together)
 
-    def _error(self, forward: Forward) -> tuple[float, th.dtype]:
-        """Return the error of log-probabilities as a share of their spread, and the dtype of the logits."""
+    def _error(self, forward: Forward) -> float:
+        """Return the larger of the errors in training and in evaluation mode."""
         tries = [build_trie(self.phrases)] * len(self.prompts)
-        worst, dtype = 0.0, th.float32
+        errors = []
         for training in (False, True):
             hold_evaluation(self.lm, mode=training)
-            packed, logits, _ = forward(self.prompts, tries, len(self.phrases))
-            found = logits.float().log_softmax(-1)[packed.edge_predictors.flatten()]
-            difference = (found - self.expected).square().mean().sqrt()
-            worst, dtype = max(worst, float(difference / self.expected.std(dim=-1).mean())), logits.dtype
+            errors.append(relative_error(forward(self.prompts, tries, len(self.phrases)), self.expected))
         self.lm.eval()
-        return worst, dtype
+        return max(errors)
 
-    def _naive(self) -> th.Tensor:
-        """Return log-probabilities where each edge starts, ``(R * E, vocabulary)``, from one pair at a time."""
-        rows, device = [], device_of(self.lm)
-        edges = dict.fromkeys(phrase[:end] for phrase in self.phrases for end in range(1, len(phrase) + 1))
-        for prompt in self.prompts:
-            ids, found = th.from_numpy(prompt)[None].to(device), {}
-            for context in dict.fromkeys(edge[:-1] for edge in edges):
-                decoder_ids = th.tensor([[*self.start, *context]], device=device)
-                out = call(self.lm, input_ids=ids, decoder_input_ids=decoder_ids, use_cache=False)
-                found[context] = out.logits[0, -1].float().log_softmax(-1)
-            rows += [found[edge[:-1]] for edge in edges]
-        return th.stack(rows)
+    def _next_token(self, prompt: Tokens, context: tuple[int, ...]) -> th.Tensor:
+        """Return the logits of the next token of one answer to one prompt, ``(vocabulary,)``."""
+        device = device_of(self.lm)
+        decoder_ids = th.tensor([[*self.start, *context]], device=device)
+        ids = th.from_numpy(prompt)[None].to(device)
+        return call(self.lm, input_ids=ids, decoder_input_ids=decoder_ids, use_cache=False).logits[0, -1]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ import torch as th
 from torch.autograd.graph import saved_tensors_hooks
 
 from lmpolicy.lm.caches import CacheLimits
-from lmpolicy.lm.calls import call, compute_dtype, has_window, rotary_limit, text_config
+from lmpolicy.lm.calls import call, compute_dtype, device_of, has_window, rotary_limit, text_config
 from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.modes import hold_evaluation, modes_kept
 from lmpolicy.lm.plain import PlainForward
 from lmpolicy.lm.prefixes import Tokens
+from lmpolicy.lm.rounding import CAUSAL, Phrases, hold_rounding, naive_log_probs, relative_error
 from lmpolicy.lm.states import with_states
 from lmpolicy.lm.trie import build_trie
 from lmpolicy.lm.trunk import TrunkForward
@@ -30,17 +32,6 @@ log = logging.getLogger(__name__)
 
 LAYER_TYPES = {"full_attention", "sliding_attention"}
 """Types of layers that a mask of our own can express. It cannot express recurrent, linear and chunked attention."""
-
-CAUSAL = {th.float64: 1e-3, th.float32: 1e-3, th.float16: 0.03, th.bfloat16: 0.15}
-"""Largest error of the plain pass that can be rounding. An error is the root mean square as a share of the spread of
-the log-probabilities."""
-
-ROUNDING = {th.float64: 1e-4, th.float32: 1e-4, th.float16: 2e-3, th.bfloat16: 0.015}
-"""Error of the packed pass that always counts as rounding. A larger one must be at most NOISE times that of the plain
-pass."""
-
-NOISE = 2.5
-"""Largest error of the packed pass, as a multiple of the plain pass's error."""
 
 WINDOW = 6
 """Sliding window during the check. It is shorter than the prompts, because a longer one would have no effect."""
@@ -51,9 +42,6 @@ else than in short texts."""
 
 MAX_BOUND = 512
 """Largest such number that a check runs longer texts than."""
-
-Phrases = tuple[tuple[int, ...], ...]
-"""Token ids of each phrase."""
 
 
 @th.no_grad()
@@ -101,7 +89,7 @@ class _Check:
         self.prompts = [np.concatenate([before, *parts]) for parts in ([tokens[:12]], [tokens[:9], tokens[12:18]])]
         self.phrases: Phrases = tuple(tuple(int(tokens[index]) for index in phrase) for phrase in phrases)
         try:
-            self.expected = _naive(lm, self.prompts, self.phrases)
+            self.expected = naive_log_probs(self.prompts, self.phrases, partial(_next_token, lm))
         except Exception as problem:  # a model's own code may raise anything
             dtype = str(compute_dtype(lm)).removeprefix("torch.")
             remedy = "Choose another LM" if dtype == "float32" else "Pass dtype='float32', or choose another LM"
@@ -182,9 +170,7 @@ class _Check:
 
     def _hold(self, forward: Forward, noise: float) -> None:
         """Refuse a pass that is not exact up to rounding."""
-        error = self._error(forward)
-        if not error <= max(ROUNDING[compute_dtype(self.lm)], NOISE * noise):
-            raise ArithmeticError(f"log-probabilities are off by {error:.2g} of their spread")
+        hold_rounding(self.lm, self._error(forward), noise)
 
     def _packable(self) -> tuple[bool, ...]:
         """Return the kinds of masks to try: one per type of layer, and one for all layers."""
@@ -212,24 +198,14 @@ class _Check:
 
     def _error(self, forward: Forward) -> float:
         """Return the error of the pass's log-probabilities, as a share of their spread."""
-        packed, logits, _ = forward(self.prompts, [build_trie(self.phrases)] * len(self.prompts), len(self.phrases))
-        found = logits.float().log_softmax(-1)[packed.edge_predictors.flatten()]
-        difference = (found - self.expected).square().mean().sqrt()
-        return float(difference / self.expected.std(dim=-1).mean())
+        tries = [build_trie(self.phrases)] * len(self.prompts)
+        return relative_error(forward(self.prompts, tries, len(self.phrases)), self.expected)
 
 
-def _naive(lm: Any, prompts: Sequence[Tokens], phrases: Phrases) -> th.Tensor:
-    """Return log-probabilities where each edge starts, ``(R * E, vocabulary)``, from one sequence at a time."""
-    edges = dict.fromkeys(phrase[:end] for phrase in phrases for end in range(1, len(phrase) + 1))
-    device = next(lm.parameters()).device
-    rows = []
-    for prompt in prompts:
-        after = {}  # edges that start at the same node need one forward pass
-        for context in dict.fromkeys(edge[:-1] for edge in edges):
-            ids = th.tensor([[*prompt.tolist(), *context]], device=device)
-            after[context] = call(lm, input_ids=ids, use_cache=False).logits[0, -1].float().log_softmax(-1)
-        rows += [after[edge[:-1]] for edge in edges]
-    return th.stack(rows)
+def _next_token(lm: Any, prompt: Tokens, context: tuple[int, ...]) -> th.Tensor:
+    """Return the logits of the next token after one text, ``(vocabulary,)``."""
+    ids = th.tensor([[*prompt.tolist(), *context]], device=device_of(lm))
+    return call(lm, input_ids=ids, use_cache=False).logits[0, -1]
 
 
 def _unchanged(tensor: th.Tensor) -> th.Tensor:
