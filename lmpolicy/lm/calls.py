@@ -112,3 +112,16 @@ def device_of(lm: Any) -> th.device:
     :param lm: causal LM.
     """
     return next(lm.parameters()).device
+
+
+def additive_mask(lm: Any, allowed: th.Tensor) -> th.Tensor:
+    """Return a mask of attention as numbers to add, ``(S, 1, Q, keys)``.
+
+    Eager attention adds a mask, and gives silently wrong results with a bool one.
+
+    :param lm: model, whose dtype the mask has.
+    :param allowed: which attention keys each token fed may see, bool ``(S, Q, keys)``.
+    """
+    dtype = next(lm.parameters()).dtype
+    mask = th.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+    return mask.masked_fill_(~allowed, th.finfo(dtype).min)[:, None]

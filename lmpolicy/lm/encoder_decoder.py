@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.caches import Cache
-from lmpolicy.lm.calls import call, checkpoints_layers, device_of
+from lmpolicy.lm.calls import additive_mask, call, checkpoints_layers, device_of
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.packing import Packed, pack, pack_plain
 from lmpolicy.lm.plain import Outputs
@@ -114,9 +114,7 @@ class EncoderDecoderForward:
         inputs: dict[str, Any] = {"decoder_position_ids": packed.position_ids} if self._takes_positions else {}
         with ExitStack() as stack:
             if packed.allowed is not None:
-                dtype = next(self.lm.parameters()).dtype
-                mask = th.zeros(packed.allowed.shape, dtype=dtype, device=states.device)
-                inputs["decoder_attention_mask"] = mask.masked_fill_(~packed.allowed, th.finfo(dtype).min)[:, None]
+                inputs["decoder_attention_mask"] = additive_mask(self.lm, packed.allowed)
                 stack.enter_context(_positions(self.decoder, packed.position_ids))
             out = call(
                 self.lm,

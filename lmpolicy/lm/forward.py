@@ -9,7 +9,7 @@ import torch as th
 from transformers import DynamicCache
 
 from lmpolicy.lm.caches import CACHE_BYTES, Cache
-from lmpolicy.lm.calls import call, checkpoints_layers, device_of, has_window, rotary_limit, text_config
+from lmpolicy.lm.calls import additive_mask, call, checkpoints_layers, device_of, has_window, rotary_limit, text_config
 from lmpolicy.lm.packing import Packed, pack, shared_length
 from lmpolicy.lm.plain import Outputs, PlainForward, longest_text
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory, Tokens
@@ -179,13 +179,7 @@ class PackedForward:
         :param longest: largest position in the batch, plus 1.
         """
         window = text_config(self.lm).sliding_window if has_window(self.lm) else None
-        full = limited = self._additive(allowed)
+        full = limited = additive_mask(self.lm, allowed)
         if window is not None and longest > window:
-            limited = self._additive(allowed & (positions[:, :, None] - keys[:, None, :] < window))
+            limited = additive_mask(self.lm, allowed & (positions[:, :, None] - keys[:, None, :] < window))
         return {"full_attention": full, "sliding_attention": limited} if self.by_layer else limited
-
-    def _additive(self, allowed: th.Tensor) -> th.Tensor:
-        """Return numbers to add: eager attention adds a mask, and gives silently wrong results with a bool one."""
-        dtype = next(self.lm.parameters()).dtype
-        mask = th.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        return mask.masked_fill_(~allowed, th.finfo(dtype).min)[:, None]
