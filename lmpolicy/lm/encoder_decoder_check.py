@@ -102,7 +102,7 @@ class _Check:
             hold_evaluation(self.lm, mode=training)
             errors.append(relative_error(forward(self.prompts, tries, len(self.phrases)), self.expected))
         self.lm.eval()
-        return max(errors)
+        return float(np.max(errors))  # not max(), which may pass over a number that is none
 
     def _next_token(self, prompt: Tokens, context: tuple[int, ...]) -> th.Tensor:
         """Return the logits of the next token of one answer to one prompt, ``(vocabulary,)``."""
