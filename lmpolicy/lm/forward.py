@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch as th
@@ -10,6 +11,7 @@ from transformers import DynamicCache
 
 from lmpolicy.lm.caches import CACHE_BYTES, Cache
 from lmpolicy.lm.calls import additive_mask, call, checkpoints_layers, device_of, has_window, rotary_limit, text_config
+from lmpolicy.lm.grid import Layout
 from lmpolicy.lm.packing import Packed, pack, shared_length
 from lmpolicy.lm.plain import Outputs, PlainForward, longest_text
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory, Tokens
@@ -23,6 +25,10 @@ FOLD_TOKENS, FOLD_PER_WIDTH = 384, 0.625
 
 One sequence takes one call and no padding, but attention over all prompts, most of it masked, takes long in long ones.
 Both ways took the same time at about 450 tokens for a hidden size of 128, and at about 1000 tokens for 896."""
+
+
+ROW_TOKENS = 96
+"""Number of tokens up to which prompts share a sequence behind the prefix."""
 
 
 class Forward(Protocol):
@@ -56,13 +62,23 @@ class PackedForward:
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
     :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: as many as are faster so.
     :param max_bytes: largest number of bytes of the prefixes that are kept.
+    :param row_tokens: number of tokens up to which prompts share a sequence behind the prefix, where that saves tokens.
+        0: each prompt has a sequence of its own.
     """
 
-    def __init__(self, lm: Any, by_layer: bool, fold_tokens: int | None = None, max_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        lm: Any,
+        by_layer: bool,
+        fold_tokens: int | None = None,
+        max_bytes: int = CACHE_BYTES,
+        row_tokens: int = ROW_TOKENS,
+    ) -> None:
         self.lm = lm
         self.by_layer = by_layer
         width = FOLD_PER_WIDTH * text_config(lm).hidden_size
         self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
+        self.row_tokens = row_tokens
         self.prefixes = PrefixMemory(max_bytes)
         self._limit, self._beyond = rotary_limit(lm), PlainForward(lm, keeps=True)  # for texts beyond the limit
         self.sampling: PackedForward | None = self
@@ -82,14 +98,16 @@ class PackedForward:
         common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self.prefixes.recall(prompts, common) if remembering else None
+        layout = Layout.tree(prompts, self.row_tokens)
         if prefix is None:
-            own = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
-            if common + own <= self.fold_tokens:
-                packed = pack(prompts, tries, n_phrases, common, folded=True, device=device)
+            if common + layout.n_tokens(prompts, tries, common) <= self.fold_tokens:
+                packed = pack(prompts, tries, n_phrases, common, replace(layout, folded=True), device)
                 return self._run_folded(packed, prompts[0], remembering)
             prefix = self._own_prefix(prompts, common) if caching else None
         shared = 0 if prefix is None else len(prefix.tokens)
-        return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, device=device))
+        if not layout.saves(prompts, shared):
+            layout = Layout.apart(len(prompts))
+        return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, layout, device))
 
     def fits(self, length: int) -> bool:
         """Return whether texts may share what was computed: longer ones change the rotary factors of some families.

@@ -30,10 +30,20 @@ def group_by_prefix(prompts: Sequence[NDArray[np.int64]], overhead: int | None =
     if len(prompts) < 2:
         return [list(range(len(prompts)))]
     overhead = OVERHEAD if overhead is None else overhead
+    order, common = sorted_by_prefix(prompts)
+    return [sorted(order[place] for place in part) for part in _split(list(range(len(order))), common, overhead)[1]]
+
+
+def sorted_by_prefix(prompts: Sequence[NDArray[np.int64]]) -> tuple[list[int], list[int]]:
+    """Sort prompts, so that those with the same beginning are neighbours.
+
+    :param prompts: token ids of each prompt, R of them.
+    :return: numbers of the prompts in that order; and how many tokens each but the first begins with like the one
+        before it, R - 1 numbers.
+    """
     words = [prompt.astype(">i8").tobytes() for prompt in prompts]  # big-endian bytes sort as the numbers do
     order = sorted(range(len(prompts)), key=words.__getitem__)
-    common = [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
-    return [sorted(order[place] for place in part) for part in _split(list(range(len(order))), common, overhead)[1]]
+    return order, [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
 
 
 def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDArray[Any]) -> tuple[th.Tensor, ...]:

@@ -31,7 +31,11 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
+from lmpolicy.lm.grid import Layout, make_grid, tree_mask
 from lmpolicy.lm.trie import PROMPT_END, Trie, branches
+
+PER_PROMPT = ("index", "mask", "last", "edge_predictors", "edge_tokens", "paths", "legal")
+"""Fields of :class:`Packed` that have a row for each prompt."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def pack(
     tries: Sequence[Trie],
     n_phrases: int,
     shared: int = 0,
-    folded: bool = False,
+    layout: Layout | None = None,
     device: th.device | str = "cpu",
 ) -> Packed:
     """Pack R prompts with their tries under a tree mask.
@@ -118,95 +122,42 @@ def pack(
     :param tries: trie of each prompt's phrases.
     :param n_phrases: K, the largest number of phrases.
     :param shared: P, number of tokens that all prompts begin with and that are not repeated.
-    :param folded: whether shared tokens and all prompts go into one sequence. If not, each prompt gets a sequence, and
-        the model has run the shared tokens before.
+    :param layout: which prompts share a sequence, see :class:`~lmpolicy.lm.grid.Layout`. Default: each prompt gets a
+        sequence. Unless it is folded, the model has run the shared tokens before.
     :param device: device of the model.
     """
-    grid = _grid(prompts, tries, shared, folded)
-    parts = [part for prompt, trie in zip(prompts, tries, strict=True) for part in (prompt[shared:], trie.tokens)]
+    layout = layout or Layout.apart(len(prompts))
+    prompts, tries = [prompts[n] for n in layout.order], [tries[n] for n in layout.order]
+    grid = make_grid(prompts, tries, shared, layout)
+    starts = (shared + grid.reused).tolist()
+    parts = [
+        part for one, start, trie in zip(prompts, starts, tries, strict=True) for part in (one[start:], trie.tokens)
+    ]
     input_ids = np.zeros(grid.shape, dtype=np.int64)
     input_ids.flat[grid.cells] = np.concatenate(parts)
     position = shared + grid.numbers
     depths = np.concatenate([trie.depths for trie in tries])
     position[grid.nodes] = (shared + grid.sizes)[grid.owners[grid.nodes]] + depths
-    # Padding repeats the prompt's last position, because the next ones may lie beyond the model's context.
-    position_ids = np.broadcast_to((shared + grid.sizes - 1)[: grid.shape[0], None], grid.shape).copy()
+    # Padding repeats the position of a prompt's last token, because the next ones may lie beyond the model's context.
+    position_ids = np.broadcast_to((shared + grid.sizes - 1)[grid.first][:, None], grid.shape).copy()
     position_ids.flat[grid.cells] = position
-    if folded:
+    if layout.folded:
         input_ids[0, :shared], position_ids[0, :shared] = prompts[0][:shared], np.arange(shared)
 
     columns = np.arange(int(grid.sizes.max()))
-    index = (0 if folded else shared) + (grid.rows * grid.shape[1] + grid.starts)[:, None] + columns
+    mask = columns < grid.sizes[:, None]
+    index = (0 if layout.folded else shared) + (grid.rows * grid.shape[1])[:, None] + grid.paths
+    last = index[np.arange(len(prompts)), grid.sizes - 1]
     arrays = {
         "input_ids": input_ids,
         "position_ids": position_ids,
-        "allowed": _allowed(grid, tries, shared, folded),
-        "index": index.clip(max=index[-1, grid.sizes[-1] - 1]),
-        "mask": columns < grid.sizes[:, None],
-        "last": index[np.arange(len(prompts)), grid.sizes - 1],
+        "allowed": tree_mask(grid, tries, shared, layout.folded),
+        "index": np.where(mask, index, last[:, None]),
+        "mask": mask,
+        "last": last,
     }
     predictors = grid.cells[grid.nodes | (grid.numbers == grid.sizes[grid.owners] - 1)]
-    return _packed(arrays, shared, tries, n_phrases, predictors, device)
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Hold the places of prompts and tries in the (S, Q) grid of tokens. F tokens are fed, padding aside.
-
-    :param shape: (S, Q).
-    :param rows: sequence of each prompt, ``(R,)``.
-    :param starts: column of each prompt's first own token, ``(R,)``.
-    :param sizes: number of each prompt's own tokens, behind the shared ones, ``(R,)``.
-    :param owners: prompt of each token fed, ``(F,)``.
-    :param numbers: number of each token fed within its prompt and trie, ``(F,)``.
-    :param nodes: which tokens fed are trie nodes, ``(F,)``.
-    :param cells: place of each token fed in the flattened grid, ``(F,)``.
-    """
-
-    shape: tuple[int, int]
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    nodes: NDArray[np.bool_]
-    cells: NDArray[np.int64]
-
-
-def _grid(prompts: Sequence[NDArray[np.int64]], tries: Sequence[Trie], shared: int, folded: bool) -> _Grid:
-    """Lay out a batch. In one sequence, the first columns are for the shared tokens."""
-    sizes = np.array([len(prompt) for prompt in prompts]) - shared
-    lengths = sizes + np.array([len(trie.tokens) for trie in tries])
-    ends = lengths.cumsum()
-    rows, starts = np.arange(len(prompts)), np.zeros(len(prompts), dtype=np.int64)
-    shape = (len(prompts), int(lengths.max()))
-    if folded:
-        rows, starts = starts, shared + ends - lengths
-        shape = (1, shared + int(ends[-1]))
-    owners = np.repeat(np.arange(len(prompts)), lengths)
-    numbers = np.arange(ends[-1]) - (ends - lengths)[owners]
-    cells = rows[owners] * shape[1] + starts[owners] + numbers
-    return _Grid(shape, rows, starts, sizes, owners, numbers, numbers >= sizes[owners], cells)
-
-
-def _allowed(grid: _Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:
-    """Return the tree mask: tokens see the shared tokens and their own prompt so far, nodes also their ancestors."""
-    width = grid.shape[1]
-    readers = np.full(grid.shape, -1)
-    readers.flat[grid.cells] = grid.owners
-    texts = np.full(grid.shape, -2)
-    texts.flat[grid.cells[~grid.nodes]] = grid.owners[~grid.nodes]
-    allowed = (readers[:, :, None] == texts[:, None, :]) & np.tri(width, dtype=bool)  # (S, Q, Q)
-    pairs = np.concatenate([trie.sees for trie in tries]).T  # (2, M)
-    which = np.repeat(np.arange(len(tries)), [len(trie.sees) for trie in tries])
-    queries, keys = (grid.starts + grid.sizes)[which] + pairs
-    allowed[grid.rows[which], queries, keys] = True
-    allowed[:, np.arange(width), np.arange(width)] = True  # padding as well, because no row of the softmax may be empty
-    if folded:
-        allowed[0, :, :shared] |= np.tri(width, shared, dtype=bool)
-    elif shared:
-        allowed = np.concatenate([np.ones((*grid.shape, shared), dtype=bool), allowed], axis=2)
-    return allowed
+    return _packed(arrays, shared, tries, n_phrases, predictors, device, layout.order)
 
 
 def pack_plain(
@@ -256,8 +207,12 @@ def _packed(
     n_phrases: int,
     predictors: NDArray[np.int64],
     device: th.device | str,
+    order: NDArray[np.int64] | None = None,
 ) -> Packed:
-    """Add what is read from the logits at ``predictors``: grid places, prompt by prompt, last prompt token first."""
+    """Add what is read from the logits at ``predictors``: grid places, prompt by prompt, last prompt token first.
+
+    :param order: number in the batch of each prompt, if arrays and tries are in another order.
+    """
     shape = arrays["input_ids"].shape
     kept = np.zeros(shape, dtype=bool)
     kept.flat[predictors] = True
@@ -268,11 +223,14 @@ def _packed(
     number[predictors.argsort()] = np.arange(len(predictors))  # place of each predictor among the logits
     counts = np.array([1 + len(trie.tokens) for trie in tries])
     distinct = {id(trie): trie for trie in tries}
-    order = {key: index for index, key in enumerate(distinct)}
-    which = np.array([order[id(trie)] for trie in tries])
+    place = {key: index for index, key in enumerate(distinct)}
+    which = np.array([place[id(trie)] for trie in tries])
     table = _stack(list(distinct.values()), n_phrases)
     edges = (counts.cumsum() - counts)[:, None] + 1 + table.pop("edge_nodes")[which]  # (R, E)
     arrays |= {name: array[which] for name, array in table.items()} | {"keep": keep, "edge_predictors": number[edges]}
+    if order is not None:
+        places = order.argsort()
+        arrays |= {name: arrays[name][places] for name in PER_PROMPT}
     tensors: dict[str, Any] = {
         name: th.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()
     }

@@ -72,7 +72,8 @@ def choose_forward(lm: Any, name: str, limits: CacheLimits) -> Forward:
 class _Check:
     """Compare ways to run a model with the naive computation.
 
-    The example has two prompts of 12 and 15 tokens that share 9, and phrases that share tokens.
+    The example has three prompts of 12, 15 and 12 tokens, and phrases that share tokens. All prompts share 9 tokens,
+    and the first and last share 11.
 
     :param lm: causal LM with its adapters, in evaluation mode.
     :param name: name of the model in messages.
@@ -86,7 +87,8 @@ class _Check:
         tokens = rng.permutation(text_config(lm).vocab_size)[:24]
         phrases = [(18,), (18, 19, 20), (18, 21, 20), (22, 18, 20)]
         before = rng.choice(tokens, more)
-        self.prompts = [np.concatenate([before, *parts]) for parts in ([tokens[:12]], [tokens[:9], tokens[12:18]])]
+        own = (tokens[:12], tokens[[*range(9), *range(12, 18)]], tokens[[*range(11), 23]])
+        self.prompts = [np.concatenate([before, one]) for one in own]
         self.phrases: Phrases = tuple(tuple(int(tokens[index]) for index in phrase) for phrase in phrases)
         try:
             self.expected = naive_log_probs(self.prompts, self.phrases, partial(_next_token, lm))
@@ -101,9 +103,10 @@ class _Check:
         problems = []
         for by_layer in self._packable():
             folded = PackedForward(self.lm, by_layer, max_bytes=self.limits.prefixes)
-            rows = PackedForward(self.lm, by_layer, fold_tokens=0)
+            rows = PackedForward(self.lm, by_layer, fold_tokens=0, row_tokens=0)
+            several = PackedForward(self.lm, by_layer, fold_tokens=0)
             try:
-                for forward in (folded, folded, rows, rows):  # second calls use what the first remembered
+                for forward in (folded, folded, rows, rows, several):  # second calls use what the first remembered
                     self._hold(forward, noise)
                 self._hold_long_texts(by_layer, noise)
                 folded.forget()

@@ -8,13 +8,24 @@ from helpers.phrase_sets import PHRASES, Phrases, phrase_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmpolicy.lm.grid import Layout
 from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
-from lmpolicy.lm.trie import build_trie
+from lmpolicy.lm.trie import Trie, build_trie
 
 token_rows = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
-LAYOUTS = ("rows", "rows behind a prefix", "folded", "plain")
+LAYOUTS = ("rows", "rows behind a prefix", "several in a row", "several in a row behind a prefix", "folded", "plain")
+
+
+ROW_TOKENS = 16
+
+
+def n_distinct(prompts: list[list[int]], tries: list[Trie]) -> int:
+    """How many tokens one sequence needs, if each prompt has a last token and a trie of its own."""
+    beginnings = {tuple(prompt[:end]) for prompt in prompts for end in range(1, len(prompt) + 1)}
+    n_equal = len(prompts) - len(set(map(tuple, prompts)))
+    return len(beginnings) + n_equal + sum(len(trie.tokens) for trie in tries)
 
 
 class PackedReader:
@@ -86,12 +97,16 @@ def check_layout(layout: str, prompts: list[list[int]], phrase_sets: list[Phrase
         packed, before = pack_plain(arrays, tries, n_actions), 0
     else:
         common = shared_length(arrays)
-        folded, before = layout == "folded", common if layout == "rows behind a prefix" else 0
-        packed = pack(arrays, tries, n_actions, common if folded else before, folded)
-        assert len(packed.input_ids) == (1 if folded else len(prompts))
-        if folded:  # one sequence holds every distinct token once and no padding
-            fed = sum(len(prompt) - common + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
-            assert packed.input_ids.numel() == common + fed
+        folded, before = layout == "folded", common if layout.endswith("behind a prefix") else 0
+        sharing = Layout.tree(arrays, row_tokens=ROW_TOKENS, folded=folded)
+        packed = pack(arrays, tries, n_actions, common if folded else before, None if "rows" in layout else sharing)
+        if folded:  # one sequence holds every distinct beginning once, and no padding
+            assert packed.input_ids.shape == (1, n_distinct(prompts, tries))
+        elif "several" in layout:
+            longest = max(len(prompt) - before + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
+            assert packed.input_ids.shape[1] <= max(ROW_TOKENS, longest)
+        else:
+            assert len(packed.input_ids) == len(prompts)
     check_packed(packed, prompts[0][:before], prompts, phrase_sets, n_actions)
     return packed
 
@@ -121,7 +136,7 @@ def test_packed_for_any_batch(layout: str, start: list[int], rows: list[tuple[li
 def test_equal_prompts_with_different_phrases(layout: str) -> None:
     sets: list[Phrases] = [((1,), (2,)), ((1, 5), (3,), (4,))]
     packed = check_layout(layout, [list(range(12))] * 2, sets, 3)
-    assert packed.shared == (11 if layout in ("rows behind a prefix", "folded") else 0)
+    assert packed.shared == (11 if layout.endswith(("behind a prefix", "folded")) else 0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
