@@ -112,6 +112,7 @@ class EpisodeGroups(VecEnvWrapper):
             self.current.append(self._next_episode(number))
             observations[number] = self._begin(number, self._given[number])
         self._given = [{} for _ in range(self.num_envs)]
+        self.venv.unwrapped.reset_infos = list(self.reset_infos)
         return observations
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -126,7 +127,7 @@ class EpisodeGroups(VecEnvWrapper):
                 self.cut_off[number] = infos[number]["terminal_observation"]
             self.current[number] = self._next_episode(number)
             observations[number] = self._begin(number, {})
-        self.reset_infos = self.venv.unwrapped.reset_infos
+        self.venv.unwrapped.reset_infos = list(self.reset_infos)  # where callbacks look for them
         return observations, rewards, dones, infos
 
     def _next_episode(self, number: int) -> Episode:
@@ -141,7 +142,7 @@ class EpisodeGroups(VecEnvWrapper):
         """Reset a copy with the seed of its episode."""
         arguments = {"seed": self.current[number].seed, **({"options": options} if options else {})}
         ((row, info),) = self.venv.env_method("reset", indices=[number], **arguments)
-        self.venv.unwrapped.reset_infos[number] = info
+        self.reset_infos[number] = info
         return row
 
 

@@ -210,10 +210,6 @@ class GroupAdvantages(RolloutBuffer):
         else:
             last = last_values.detach().cpu().numpy().reshape(-1).astype(np.float64)
             advantages, compared = self._by_prompt(parts, last)
-        if self.unfinished == "zero":
-            for part in parts:
-                if not part.ended:
-                    advantages[part.steps] = 0.0
         self.advantages = advantages.astype(np.float32)
         if self.learner is not None and "_logger" in vars(self.learner):
             self.learner.logger.record("rollout/compared_share", float(compared.mean()))
@@ -224,7 +220,7 @@ class GroupAdvantages(RolloutBuffer):
         for part in parts:
             episode = self._stepped[part.start][part.env]
             others = [other.rewards for other in episode.peers if other.ended and other is not episode]
-            if not others:
+            if not others or self._is_dropped(part):
                 continue
             if part.ended:
                 own = discounted(episode.rewards, self.gamma)
@@ -256,9 +252,14 @@ class GroupAdvantages(RolloutBuffer):
             last = np.where(means.last_count > 0, means.last_prompt, means.last_overall)
             compared = means.compared
             advantages = gae(self.rewards, parts, both, last, self.gamma, 1.0) * compared
+        for part in filter(self._is_dropped, parts):
+            advantages[part.steps] = 0.0
         if self.divide_by_std:
             advantages /= float(np.std(advantages)) + EPSILON
         return advantages, compared
+
+    def _is_dropped(self, part: Part) -> bool:
+        return self.unfinished == "zero" and not part.ended
 
     def _prompts(self) -> tuple[Ints, Ints]:
         """Number the distinct prompts of the rollout, and find those after the last step among them."""
