@@ -24,7 +24,7 @@ class Episode:
     seed: int
     """Seed that the env was reset with."""
     rewards: list[float] = field(default_factory=list)
-    """Rewards so far, as :class:`~lmpolicy.GroupAdvantages` was given them."""
+    """Rewards so far, which :class:`~lmpolicy.GroupAdvantages` notes when a rollout is complete."""
     ended: bool = False
     """Whether the episode is complete, by itself or by a time limit."""
 
@@ -56,8 +56,8 @@ class EpisodeGroups(VecEnvWrapper):
     :param seed: seed of the seeds. Together with the seed that the learner gives to its env, it decides about all
         episodes. ``None``: the learner's seed alone, or chance if the learner has none.
     :raises TypeError: if ``venv`` is no vectorised env in words; the message says how to make one.
-    :raises ValueError: if there are no two episodes in a group, or the copies do not fit into groups; the message
-        names sizes that fit.
+    :raises ValueError: if there are no two episodes in a group, the copies do not fit into groups, or a group has
+        copies of different envs; the message names what fits.
     """
 
     def __init__(self, venv: VecEnv, group_size: int, seed: int | None = None) -> None:
@@ -206,6 +206,13 @@ def _check(venv: Any, group_size: Any) -> None:
             f"{venv.num_envs} copies of the env cannot be split into groups of {group_size}: {fitting} a multiple of "
             f"{group_size} copies, make_env(n_envs={group_size * max(1, venv.num_envs // group_size)})"
         )
+    names: list[str] = venv.get_attr("env_id") if venv.has_attr("env_id") else []  # of make_multi_env
+    for start in range(0, len(names), group_size):
+        if len(set(names[start : start + group_size])) > 1:
+            raise ValueError(
+                f"copies {start} to {start + group_size - 1} are of different envs ({', '.join(sorted(set(names)))}), "
+                f"whose returns cannot be compared: make a multiple of {group_size} copies of each"
+            )
 
 
 def _chance() -> int:

@@ -155,6 +155,8 @@ class GroupAdvantages(RolloutBuffer):
         """
         super().reset()
         self._stepped = []
+        # What Stable-Baselines3 adds to the last rewards of episodes that a time limit ends.
+        self._bootstrapped = np.zeros((self.buffer_size, self.n_envs))
         if self.learner is not None:
             check_learner(self.learner, self.baseline)
             if self.baseline in GROUPED and self.learner.env is not None:
@@ -180,22 +182,18 @@ class GroupAdvantages(RolloutBuffer):
         """
         if self.baseline in GROUPED:
             groups = self._groups()
-            own = self._without_critic(np.asarray(reward, dtype=np.float64), groups.cut_off)
-            for episode, earned in zip(groups.stepped, own.tolist(), strict=True):
-                episode.rewards.append(earned)
+            for number, row in groups.cut_off.items():
+                self._bootstrapped[self.pos, number] = self.gamma * self._value_of(row)
+            for episode in groups.stepped:
+                episode.rewards.append(0.0)  # until the rollout is complete
             self._stepped.append(groups.stepped)
         super().add(obs, action, reward, episode_start, value, log_prob)
 
-    def _without_critic(self, rewards: Floats, cut_off: dict[int, Any]) -> Floats:
-        """Take off what Stable-Baselines3 adds to the last reward of an episode that a time limit ends."""
+    @th.no_grad()
+    def _value_of(self, row: NDArray[Any]) -> float:
         learner = self.learner
         assert learner is not None
-        rewards = rewards.copy()
-        for number, row in cut_off.items():
-            with th.no_grad():
-                value = learner.policy.predict_values(learner.policy.obs_to_tensor(row)[0])  # type: ignore[operator]
-            rewards[number] -= self.gamma * float(value)
-        return rewards
+        return float(learner.policy.predict_values(learner.policy.obs_to_tensor(row)[0]))  # type: ignore[operator]
 
     def compute_returns_and_advantage(self, last_values: th.Tensor, dones: NDArray[Any]) -> None:
         """Compute advantages, and returns for the critic.
@@ -217,6 +215,10 @@ class GroupAdvantages(RolloutBuffer):
     def _by_group(self, parts: list[Part]) -> tuple[Floats, NDArray[np.bool_]]:
         """Compare the returns of episodes from the same seed."""
         advantages, compared = np.zeros(self.rewards.shape), np.zeros(self.rewards.shape, dtype=bool)
+        rewards = self.rewards - self._bootstrapped
+        for part in parts:
+            episode = self._stepped[part.start][part.env]
+            episode.rewards[part.start - part.stop :] = rewards[part.steps].tolist()
         for part in parts:
             episode = self._stepped[part.start][part.env]
             others = [other.rewards for other in episode.peers if other.ended and other is not episode]

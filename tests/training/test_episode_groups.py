@@ -205,6 +205,34 @@ def test_copies_that_do_not_fit_are_refused(n_envs: int, group_size: Any, told: 
         EpisodeGroups(lotteries(n_envs), group_size)
 
 
+def test_groups_of_different_envs_are_refused() -> None:
+    EpisodeGroups(lmpolicy.make_multi_env({"CartPole-v1": 2, "Blackjack-v1": 4}), 2)
+    with pytest.raises(ValueError, match=r"0 to 3 .*Blackjack-v1, CartPole-v1.*make a multiple of 4 copies of each"):
+        EpisodeGroups(lmpolicy.make_multi_env({"CartPole-v1": 2, "Blackjack-v1": 6}), 4)
+
+
+def test_rewards_that_a_callback_changes_count(llama: str) -> None:
+    """In the step, or at the end of the rollout."""
+
+    class Half(BaseCallback):
+        def _on_step(self) -> bool:
+            self.locals["rewards"] *= 0.5
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.locals["rollout_buffer"]
+            before = buffer.advantages.copy()
+            buffer.rewards *= 0.5
+            buffer.compute_returns_and_advantage(self.locals["values"], self.locals["dones"])
+            np.testing.assert_allclose(buffer.advantages, before * 0.5, atol=1e-6)
+            assert before.any()
+            groups = groups_around(self.training_env)
+            assert groups is not None
+            assert all(0 <= one < 0.5 for episode in groups.current for one in episode.rewards)
+
+    grouped(llama, "rloo", EpisodeGroups(lotteries(), 4, 0)).learn(64, callback=Half())
+
+
 def test_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="wrap them once"):
         EpisodeGroups(VecNormalize(EpisodeGroups(lotteries(), 2), norm_obs=False), 2)
