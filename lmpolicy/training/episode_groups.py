@@ -56,12 +56,14 @@ class EpisodeGroups(VecEnvWrapper):
     :param seed: seed of the seeds. Together with the seed that the learner gives to its env, it decides about all
         episodes. ``None``: the learner's seed alone, or chance if the learner has none.
     :raises TypeError: if ``venv`` is no vectorised env in words; the message says how to make one.
-    :raises ValueError: if there are no two episodes in a group, the copies do not fit into groups, or a group has
-        copies of different envs; the message names what fits.
+    :raises ValueError: if there are no two episodes in a group, the copies do not fit into groups, a group has copies
+        of different envs, or the seed is negative; the message names what fits.
     """
 
     def __init__(self, venv: VecEnv, group_size: int, seed: int | None = None) -> None:
         _check(venv, group_size)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"seed is a whole number from 0 on, or None for the learner's alone, got {seed!r}")
         super().__init__(venv)
         self.group_size = group_size
         self.current: list[Episode] = []
@@ -90,9 +92,14 @@ class EpisodeGroups(VecEnvWrapper):
         """Set the options of the next reset, which are used once as in Stable-Baselines3.
 
         :param options: for all copies, or one for each. The options of a group are equal.
-        :raises ValueError: if the options of a group differ, because then its episodes would not start alike.
+        :raises ValueError: if the options of a group differ, because then its episodes would not start alike, or if
+            there are not as many as copies.
         """
         given = deepcopy(options) if isinstance(options, list) else [deepcopy(options or {}) for _ in self._given]
+        if len(given) != self.num_envs:
+            raise ValueError(
+                f"there are options for {len(given)} of {self.num_envs} copies: pass one dict, or one for each"
+            )
         for start in range(0, self.num_envs, self.group_size):
             if any(one != given[start] for one in given[start : start + self.group_size]):
                 raise ValueError(

@@ -156,6 +156,8 @@ def test_options_reach_the_first_episodes_of_a_group() -> None:
     assert [text(row) for row in rows] == ["5", "5", "6", "6"]
     with pytest.raises(ValueError, match="equal options for the copies of a group"):
         env.set_options([{"number": 5}, {}, {}, {}])
+    with pytest.raises(ValueError, match="options for 1 of 4 copies"):
+        env.set_options([{}])
     plain = env.reset()
     assert not np.array_equal(plain, rows)  # options are used once
 
@@ -231,6 +233,12 @@ def test_rewards_that_a_callback_changes_count(llama: str) -> None:
             assert all(0 <= one < 0.5 for episode in groups.current for one in episode.rewards)
 
     grouped(llama, "rloo", EpisodeGroups(lotteries(), 4, 0)).learn(64, callback=Half())
+
+
+@pytest.mark.parametrize("seed", [-1, "0", True, 0.5])
+def test_a_wrong_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(ValueError, match="a whole number from 0 on"):
+        EpisodeGroups(lotteries(), 2, seed)
 
 
 def test_twice_is_refused() -> None:
