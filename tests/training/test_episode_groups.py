@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -326,12 +327,14 @@ class KeepPrompts(BaseCallback):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[bool] = []
+        self.shares: list[float] = []
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
         buffer = self.locals["rollout_buffer"]
+        self.shares.append(self.logger.name_to_value["rollout/compared_share"])
         prompts, last = buffer._prompts()
         for number, row in zip(last, self.locals["new_obs"], strict=True):
             rows = buffer.observations[prompts == number]
@@ -344,6 +347,7 @@ def test_prompts_need_no_groups_and_find_the_last_observation(llama: str) -> Non
     seen = KeepPrompts()
     model.learn(256, callback=seen)
     assert seen.found == [True] * 8
+    assert seen.shares == [1.0] * 2
     assert model.rollout_buffer.advantages.any()
 
 
@@ -351,6 +355,9 @@ def test_saved_and_loaded(llama: str, tmp_path: Path) -> None:
     """The arguments are in the checkpoint, also where nothing is unpickled."""
     model = grouped(llama, "grpo", EpisodeGroups(lotteries(), 4, 0), rollout_buffer_kwargs={"divide_by_std": False})
     model.learn(64)
+    copied = pickle.loads(pickle.dumps(model.rollout_buffer))
+    assert copied.learner is None
+    np.testing.assert_array_equal(copied.advantages, model.rollout_buffer.advantages)
     path = lmpolicy.save(model, tmp_path / "model")
     env = EpisodeGroups(lotteries(), 4, 0)
     for loaded in (PPO.load(path, env, device="cpu"), lmpolicy.load(path, env, model=llama, device="cpu")):
