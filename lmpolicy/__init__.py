@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
     from lmpolicy.training.env_settings import EnvCopies
+    from lmpolicy.training.episode_groups import EpisodeGroups
+    from lmpolicy.training.group_advantages import GroupAdvantages
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
@@ -35,7 +37,9 @@ __all__ = [
     "CriticWarmup",
     "EntropySchedule",
     "EnvCopies",
+    "EpisodeGroups",
     "GenericTask",
+    "GroupAdvantages",
     "GuardWarning",
     "Hyperparameters",
     "LMActorCriticPolicy",
@@ -63,6 +67,8 @@ _LAZY = {
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.env_settings",
+    "EpisodeGroups": "lmpolicy.training.episode_groups",
+    "GroupAdvantages": "lmpolicy.training.group_advantages",
     "GuardWarning": "lmpolicy.lm.judging",
     "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",

@@ -34,7 +34,7 @@ def check_learner() -> None:
 
     :raises TypeError: if the policy does not fit; the message says which learner to use.
     """
-    learner = _maker()
+    learner = learner_in_setup()
     if learner is None:
         return
     kinds = [kind.__name__ for kind in type(learner).__mro__ if kind.__module__.startswith("sb3_contrib")]
@@ -45,7 +45,7 @@ def check_learner() -> None:
         raise TypeError(f"LMActorCriticPolicy works with PPO and A2C, not with {type(learner).__name__}: {reason}")
 
 
-def _maker() -> BaseAlgorithm | None:
-    """Return the learner whose setup makes the policy now; ``None`` if there is none."""
+def learner_in_setup() -> BaseAlgorithm | None:
+    """Return the learner whose setup makes its policy or its rollout buffer now; ``None`` if there is none."""
     setups = (frame.f_locals.get("self") for frame, _ in walk_stack(None) if frame.f_code.co_name == "_setup_model")
     return next((one for one in setups if isinstance(one, BaseAlgorithm)), None)

@@ -21,7 +21,16 @@ from stable_baselines3 import PPO
 import lmpolicy
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "real_model", "text_world")
+NAMES = (
+    "blackjack",
+    "cartpole",
+    "custom_task",
+    "frozen_lake",
+    "group_advantages",
+    "many_envs",
+    "real_model",
+    "text_world",
+)
 WRITING = ("blackjack", "cartpole", "real_model")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
@@ -170,6 +179,19 @@ def test_a_second_run_overwrites_nothing(example: ModuleType, tmp_path: Path) ->
     run(example, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
     assert {path: path.read_bytes() for path in (tmp_path / "1").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("method", ["rloo", "leave-one-out", "mixture", "ppo"])
+def test_other_advantages(tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
+    example = load("group_advantages")
+    short = ["--steps", "64", "--episodes", "2", "--device", "cpu", "--output", str(tmp_path)]
+    example.main(["--method", method, "--group-size", "4", *short])
+    assert f"CartPole-v1, {method}: mean return" in capsys.readouterr().out
+    model = PPO.load(tmp_path / "1" / "model.zip", device="cpu")
+    assert (model.vf_coef == 0) == (method in ("rloo", "leave-one-out"))
+    with pytest.raises(SystemExit):
+        example.main(["--group-size", "3", *short])
+    assert "groups of 2, 4 or 8" in capsys.readouterr().err
 
 
 def test_cartpole_draws_the_curve_and_tells_an_episode(finished: Callable[[str], Finished]) -> None:

@@ -36,6 +36,7 @@ LAYERS: dict[str, Sequence[str]] = {
         "lmpolicy.envs",
         "lmpolicy.wrapper",
         "lmpolicy.lm",
+        "lmpolicy.learners",
         "lmpolicy.policy",
         "lmpolicy.models",
         "lmpolicy.bundled",

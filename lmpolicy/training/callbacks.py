@@ -19,7 +19,8 @@ class CriticWarmup(BaseCallback):
     one.
 
     :param rollouts: number of rollouts.
-    :raises ValueError: if ``rollouts`` is not a positive integer.
+    :raises ValueError: if ``rollouts`` is not a positive integer; and when training starts, if the learner has
+        ``vf_coef=0`` and trains no critic.
     """
 
     def __init__(self, rollouts: int) -> None:
@@ -43,6 +44,11 @@ class CriticWarmup(BaseCallback):
 
     def _on_training_start(self) -> None:
         policy_of(self).critic_only = False
+        if vars(self.model)["vf_coef"] == 0:
+            raise ValueError(
+                "CriticWarmup trains the critic alone, but with vf_coef=0 there is no critic to train: leave the "
+                "callback out (critic_warmup=0 in named settings), or pass vf_coef=0.5"
+            )
         if not self._resumed:
             self._left = 0 if learner_of(self)._n_updates else self.rollouts
         self._resumed = False

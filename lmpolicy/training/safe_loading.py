@@ -19,6 +19,7 @@ from stable_baselines3.common.utils import LinearSchedule, check_for_correct_spa
 from lmpolicy.lm.checkpoints import OLD_LORA, RECORD, read_record, spaces_of
 from lmpolicy.models import find
 from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.training.group_advantages import GroupAdvantages
 
 log = logging.getLogger(__name__)
 
@@ -222,6 +223,8 @@ def _arguments(algorithm: type, data: Mapping[str, Any], given: Mapping[str, Any
             found[name] = stored
         elif name == "rollout_buffer_class" and stored.get("__module__") == "stable_baselines3.common.buffers":
             continue  # the default
+        elif name == "rollout_buffer_class" and stored.get("__module__") == GroupAdvantages.__module__:
+            found[name] = GroupAdvantages
         elif (schedule := _schedule(stored)) is not None:
             found[name] = schedule
         else:

@@ -1,0 +1,1 @@
+"""Compare PPO with advantages from groups of episodes and from equal prompts."""

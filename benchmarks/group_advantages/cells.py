@@ -1,0 +1,198 @@
+"""What is trained: a cell for each task, method and seed; and the file that the cells are in."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import fcntl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch as th
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecEnv
+
+from benchmarks.common.machine import processor
+from benchmarks.learning.digests import digest, short_hash
+from benchmarks.learning.runs import Run
+from benchmarks.learning.tasks import BY_NAME, LM, Task
+from benchmarks.learning.train import EvaluateAlong, evaluate, evaluation_env
+from lmpolicy import EpisodeGroups, GroupAdvantages, LMActorCriticPolicy
+
+PLAIN = "ppo"
+METHODS: dict[str, dict[str, Any]] = {
+    PLAIN: {},
+    "rloo": {"baseline": "rloo"},
+    "grpo": {"baseline": "grpo"},
+    "leave-one-out": {"baseline": "leave-one-out"},
+    "mixture": {"baseline": "mixture"},
+}
+"""Arguments of the rollout buffer by method; none is the buffer of Stable-Baselines3."""
+TASKS = ("frozenlake", "cliffwalking", "cartpole", "babyai-goobj")
+"""From cheap to costly."""
+GROUP_SIZE = 8
+"""Of the 8 or 16 copies of an env in its named settings."""
+ALONG = 5
+"""How many times fewer episodes an evaluation has during the training than at its end."""
+FIELDS = (
+    "task",
+    "method",
+    "seed",
+    "env_steps",
+    "train_seconds",
+    "episodes",
+    "sampled",
+    "mean_return",
+    "std_return",
+    "mean_length",
+    "group_size",
+    "threads",
+    "processor",
+    "torch",
+    "date",
+    "steps",
+    "settings",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method that learns a task with a seed: what is run, skipped or repeated as a whole."""
+
+    task: str
+    method: str
+    seed: int
+    steps: int | None = None
+    """Env steps of training; default: those of the named settings."""
+    episodes: int | None = None
+    """Of the last evaluation; default: those of the task."""
+    threads: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.task}:{self.method}:{self.seed}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells its rows from others."""
+        return self.task, self.method, str(self.seed)
+
+    @property
+    def run(self) -> Run:
+        """The same task, seed and evaluation in the learning benchmark."""
+        return Run(BY_NAME[self.task], LM, self.seed, Path(), self.steps, self.episodes, self.threads)
+
+    @property
+    def group_size(self) -> int | None:
+        """Number of episodes from a seed; ``None`` without groups."""
+        return GROUP_SIZE if METHODS[self.method].get("baseline") in ("rloo", "grpo") else None
+
+    @property
+    def ppo(self) -> dict[str, Any]:
+        """Arguments of PPO: the named settings, with another buffer and without a critic where there is none."""
+        arguments = self.run.settings.ppo
+        if self.method == PLAIN:
+            return arguments
+        critic = {} if self.method == "mixture" else {"vf_coef": 0.0}
+        buffer = {"rollout_buffer_class": GroupAdvantages, "rollout_buffer_kwargs": METHODS[self.method]}
+        return {**arguments, **critic, **buffer}
+
+    @property
+    def digest(self) -> str:
+        """A few characters that change with whatever decides about the results."""
+        return short_hash((digest(self.run), sorted(METHODS[self.method].items()), self.group_size, ALONG))
+
+    def training_env(self) -> VecEnv:
+        """The envs of the named settings, in groups where the method compares groups."""
+        env = self.run.settings.make_env(self.seed)
+        return env if self.group_size is None else EpisodeGroups(env, self.group_size)
+
+
+def perform(cell: Cell) -> list[dict[str, Any]]:
+    """Train and evaluate, with the most likely and with sampled actions.
+
+    :param cell: what is done.
+    :return: a row for each evaluation.
+    """
+    th.set_num_threads(cell.threads)
+    task: Task = BY_NAME[cell.task]
+    run, rows = cell.run, []
+    training, evaluation = cell.training_env(), evaluation_env(run)
+    model = PPO(LMActorCriticPolicy, training, seed=cell.seed, device="cpu", **cell.ppo)
+
+    def measure(steps: int, seconds: float, episodes: int) -> None:
+        for sampled in (False, True):
+            numbers = evaluate(model, evaluation, episodes, sampled, task.success)
+            rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{seconds:.1f}", **numbers})
+        greedy, drawn = (float(row["mean_return"]) for row in rows[-2:])
+        print(f"{cell}: {steps:>7,} env steps, {seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled", flush=True)
+
+    few = max(1, run.evaluation_episodes // ALONG)
+    along = EvaluateAlong(task.every, lambda steps, seconds: measure(steps, seconds, few))
+    model.learn(run.settings.total_timesteps, callback=[*run.settings.callbacks(), along])
+    measure(model.num_timesteps, along.seconds(), run.evaluation_episodes)
+    training.close()
+    evaluation.close()
+    return rows
+
+
+def _labels(cell: Cell) -> dict[str, Any]:
+    return {
+        **dict(zip(("task", "method", "seed"), cell.key, strict=True)),
+        "group_size": cell.group_size or "",
+        "threads": cell.threads,
+        "processor": processor(),
+        "torch": th.__version__,
+        "date": datetime.date.today().isoformat(),
+        "steps": cell.steps or "",
+        "settings": cell.digest,
+    }
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Read the rows of all complete cells; none if the file is not there.
+
+    :param path: of the CSV file.
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
+    """Whether there is nothing to do.
+
+    :param cell: what would be done.
+    :param rows: of the file.
+    :raises SystemExit: if the cell was run with other settings: mixing both would make the table wrong.
+    """
+    found = [row for row in rows if (row["task"], row["method"], row["seed"]) == cell.key]
+    if found and found[0]["settings"] != cell.digest:
+        raise SystemExit(f"{cell} was run with other settings: delete its rows, or name another file with --output")
+    return bool(found)
+
+
+def add(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Add the rows of a complete cell to the file. Processes that do so at the same time wait for each other.
+
+    :param path: of the CSV file.
+    :param rows: of the cell.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path) as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[str]]:
+    """Open a file to append to, alone."""
+    with path.open("a", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0, 2)  # to the end that the last process left
+        yield file

@@ -1,0 +1,154 @@
+"""Learn to balance a pole by comparing episodes, with or without a critic: GRPO, RLOO and others within PPO.
+
+    python examples/group_advantages.py                         # GRPO over groups of 8 episodes from the same start
+    python examples/group_advantages.py --method leave-one-out  # returns from the same prompt on, without a critic
+    python examples/group_advantages.py --method mixture        # the same, mixed with the critic
+    python examples/group_advantages.py --method ppo            # the critic alone, to compare
+
+The agent reads about pole and cart and chooses "push left" or "push right"; the bundled language model is its policy.
+The learner is the unmodified PPO of Stable-Baselines3. Only its rollout buffer and, for groups, the seeds of the
+episodes differ. Plays at random, with the untrained model and with the trained model, and prints the three returns.
+Writes the checkpoint to a new folder in runs/group_advantages. Ctrl-C ends the training early. With
+--resume runs/group_advantages/1 and otherwise the same arguments, a run that was stopped goes on.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+
+import lmpolicy
+from lmpolicy import EpisodeGroups, GroupAdvantages, LMActorCriticPolicy
+
+ENV_ID = "CartPole-v1"
+SETTINGS = lmpolicy.hyperparameters(ENV_ID)
+"""Settings that were found by experiment, for PPO with a critic. ``print(SETTINGS)`` shows them."""
+
+GROUPED = ("grpo", "rloo")
+"""Methods that compare episodes from the same start."""
+METHODS = (*GROUPED, "leave-one-out", "mixture", "ppo")
+
+
+class RandomPlay:
+    """A policy that picks phrases at random."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.array([self.action_space.sample() for _ in observation]), state
+
+
+class TellReturns(BaseCallback):
+    """Print the mean return of the episodes that ended in the last env steps."""
+
+    def __init__(self, every):
+        super().__init__()
+        self.every, self.next, self.returns = every, every, []
+
+    def _on_step(self):
+        self.returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        if self.num_timesteps >= self.next:
+            mean = f"mean return {np.mean(self.returns):.1f}" if self.returns else "no end yet"
+            print(f"{self.num_timesteps:8,} env steps: {mean} in {len(self.returns)} training episodes")
+            self.next, self.returns = self.next + self.every, []
+        return True
+
+    def state_dict(self):
+        return {"next": self.next, "returns": self.returns}
+
+    def load_state_dict(self, state):
+        self.next, self.returns = state["next"], state["returns"]
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    run = args.resume or lmpolicy.new_run(args.output)
+
+    # Eight copies of the env. In a group, each start is played by as many episodes as the group has copies.
+    train_env = SETTINGS.make_env(args.seed)
+    if args.method in GROUPED:
+        train_env = EpisodeGroups(train_env, group_size=args.group_size)
+    eval_env = SETTINGS.make_env(args.seed + 1000, n_envs=10, training=False)
+
+    # PPO takes the advantages of its rollout buffer. Without a critic, there is no value loss.
+    arguments = SETTINGS.ppo
+    arguments["policy_kwargs"]["model"] = args.model
+    if args.method != "ppo":
+        arguments |= {"rollout_buffer_class": GroupAdvantages, "rollout_buffer_kwargs": {"baseline": args.method}}
+    if args.method not in ("ppo", "mixture"):
+        arguments["vf_coef"] = 0.0
+
+    callbacks = [*SETTINGS.callbacks(), TellReturns(max(1, args.steps // 10)), lmpolicy.Checkpoints(run)]
+    try:
+        if args.resume:
+            model = lmpolicy.resume(run, train_env, callbacks, device=args.device)
+        else:
+            model = PPO(LMActorCriticPolicy, train_env, device=args.device, seed=args.seed, **arguments)
+    except OSError as error:  # no such language model
+        raise SystemExit(str(error)) from None
+
+    def evaluate(policy):
+        returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
+        return np.mean(returns), np.std(returns) / len(returns) ** 0.5
+
+    eval_env.action_space.seed(args.seed)
+    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    if not args.resume:
+        scores["before training"] = evaluate(model)
+
+    left = max(0, args.steps - model.num_timesteps)
+    print(f"Training by {args.method} for {left:,} env steps on {model.device}; Ctrl-C keeps what was learnt.")
+    start, bar, ending = time.perf_counter(), ProgressBarCallback(), ""
+    try:
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=args.resume is None)
+    except KeyboardInterrupt:
+        bar.on_training_end()
+        ending = " (stopped early by Ctrl-C)"
+    minutes = (time.perf_counter() - start) / 60
+
+    checkpoint = lmpolicy.save(model, run / "model")
+    scores["after training"] = evaluate(model)
+    print(f"\n{ENV_ID}, {args.method}: mean return of {args.episodes} episodes (the best possible is 500)")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
+    print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
+    print(f"checkpoint  {checkpoint}")
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--method", choices=METHODS, default="grpo")
+    parser.add_argument("--group-size", type=int, default=8, help="episodes from the same start, for grpo and rloo")
+    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
+    parser.add_argument("--output", type=Path, default=Path("runs/group_advantages"), help="folder of numbered runs")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
+    args = parser.parse_args(argv)
+    if args.method in GROUPED and (args.group_size < 2 or SETTINGS.n_envs % args.group_size):
+        parser.error(f"--group-size {args.group_size}: {SETTINGS.n_envs} envs make groups of 2, 4 or 8")
+    try:
+        import rich  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
+
+
+if __name__ == "__main__":
+    main()
