@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
+    from lmpolicy.training.own_experience import ExpertIteration, SelfImitation
     from lmpolicy.training.playing import play_in_terminal
     from lmpolicy.training.resuming import resume
     from lmpolicy.training.safe_loading import load
@@ -41,6 +42,7 @@ __all__ = [
     "Demonstrations",
     "EntropySchedule",
     "EnvCopies",
+    "ExpertIteration",
     "GenericTask",
     "GuardWarning",
     "Hyperparameters",
@@ -50,6 +52,7 @@ __all__ = [
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
+    "SelfImitation",
     "TextObservationWrapper",
     "TextSpace",
     "TextTask",
@@ -74,12 +77,14 @@ _LAZY = {
     "Demonstrations": "lmpolicy.training.demonstrations",
     "EntropySchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.env_settings",
+    "ExpertIteration": "lmpolicy.training.own_experience",
     "GuardWarning": "lmpolicy.lm.judging",
     "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
+    "SelfImitation": "lmpolicy.training.own_experience",
     "WarmStart": "lmpolicy.training.warm_start",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",

@@ -188,14 +188,8 @@ def rate_now(model: OnPolicyAlgorithm) -> float:
     """Return the learning rate that the learner's schedule has now.
 
     :param model: learner.
-    :raises ValueError: if it is 0, as at the end of many schedules.
     """
-    rate = float(model.lr_schedule(model._current_progress_remaining))
-    if rate <= 0:
-        raise ValueError(
-            "the learner's schedule has come to a learning rate of 0, with which nothing is learnt: pass learning_rate"
-        )
-    return rate
+    return float(model.lr_schedule(model._current_progress_remaining))
 
 
 def _mean(parts: Sequence[tuple[float, int]]) -> float:

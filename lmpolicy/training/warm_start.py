@@ -111,6 +111,10 @@ def warm_start(
     policy = _check(model, demonstrations)
     _check_numbers(epochs, batch_size, validation, patience, learning_rate)
     rate = rate_now(model) if learning_rate is None else float(learning_rate)
+    if rate <= 0:
+        raise ValueError(
+            "the learner's schedule has come to a learning rate of 0, with which nothing is learnt: pass learning_rate"
+        )
     gamma = model.gamma if critic else None
     rows, held_out, skipped = prepare(model, demonstrations, validation, gamma, unknown, too_long, seed)
     run = _Run(model, policy, rows, held_out, batch_size, np.random.default_rng(seed))
