@@ -66,12 +66,8 @@ def read_minari(dataset: Any, env: gym.Env, unknown: str = "refuse") -> tuple[li
     """
     counted = counted_reasons(unknown, "refuse")
     wrapper = _wrapper_in(env)
-    try:
-        import minari
-    except ImportError as error:
-        raise ImportError(f"{error}; {MISSING}") from error
     if isinstance(dataset, str):
-        dataset = minari.load_dataset(dataset)
+        dataset = _load(dataset)
     _check_spaces(dataset, wrapper)
     recorded = RecordedEnv(wrapper.env)
     words = TextObservationWrapper(recorded, **{**_arguments(wrapper), "training": False})
@@ -121,6 +117,15 @@ def _equal(mine: Any, recorded: Any) -> bool:
         return str(mine) == str(recorded)
     one, two = np.asarray(mine), np.asarray(recorded)
     return one.shape == two.shape and bool(np.all(one == two))
+
+
+def _load(name: str) -> Any:
+    """Load a data set of this machine by its id."""
+    try:
+        import minari
+    except ImportError as error:
+        raise ImportError(f"{error}; {MISSING}") from error
+    return minari.load_dataset(name)
 
 
 def _wrapper_in(env: gym.Env) -> TextObservationWrapper:
