@@ -288,4 +288,5 @@ class Demonstrations:
 
     def __repr__(self) -> str:
         left = "".join(f", {count} left out ({reason})" for reason, count in sorted(self.skipped.items()))
-        return f"Demonstrations({len(self)} turns of {len(self.episodes)} episodes{left})"
+        plural = "" if len(self.episodes) == 1 else "s"
+        return f"Demonstrations({len(self)} turns of {len(self.episodes)} episode{plural}{left})"
