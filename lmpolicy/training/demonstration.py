@@ -184,10 +184,9 @@ class EnvWords:
 
 def _attribute(env: gym.Env | VecEnv, name: str) -> list[Any]:
     """Return an attribute of each wrapper; an empty list if the env is in words without the wrapper."""
-    try:
-        return env.get_attr(name) if isinstance(env, VecEnv) else [env.get_wrapper_attr(name)]
-    except AttributeError:
-        return []
+    if isinstance(env, VecEnv):  # asked first, because a worker of SubprocVecEnv ends at an attribute that is missing
+        return env.get_attr(name) if env.has_attr(name) else []
+    return [env.get_wrapper_attr(name)] if env.has_wrapper_attr(name) else []
 
 
 def forget_rewards(turns: Iterable[Demonstration], gaps: Collection[Any]) -> list[Demonstration]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 from helpers.played import episode, lake, line, turn, write_lines
 from helpers.policy_tools import corridor
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from lmpolicy import Demonstration, Demonstrations, Prompt, TextObservationWrapper, make_multi_env
+from lmpolicy import Demonstration, Demonstrations, Prompt, TextObservationWrapper, TextSpace, make_multi_env
 from lmpolicy.text.spaces import utf8
 from lmpolicy.training.turns import Turn, write_turns
 
@@ -338,6 +340,24 @@ def test_rules_are_two_words(rule: str, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [line()])
     with pytest.raises(ValueError, match=f"{rule} must be 'refuse' or 'count', got 'drop'"):
         Demonstrations.from_jsonl(path, **{rule: "drop"})
+
+
+class OwnWords(gym.Env):
+    """An env that is in words without the wrapper."""
+
+    observation_space, action_space = TextSpace(512), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.encode("{}"), {}
+
+
+@pytest.mark.parametrize("cls", [DummyVecEnv, partial(SubprocVecEnv, start_method="fork")])
+def test_an_env_in_words_needs_no_wrapper(tmp_path: Path, cls: Any) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [line()])
+    venv = cls([OwnWords, OwnWords])
+    assert len(Demonstrations.from_jsonl(path, venv)) == 1
+    assert len(Demonstrations.from_jsonl(path, OwnWords())) == 1
+    venv.close()
 
 
 def test_an_env_without_words_is_refused(tmp_path: Path) -> None:
