@@ -97,7 +97,7 @@ def train(
     if method.warm:
         played = play_expert(settings, task.expert, games, DEMONSTRATIONS_SEED + SEEDS * seed)
         # The learning rate is the one of the named settings, whatever the training has: all begin with the same policy.
-        warm_start(model, played, learning_rate=named.learning_rate[0], seed=seed)
+        warm_start(model, played, learning_rate=named.learning_rate[0], seed=seed, **task.cloning)
     callbacks: list[Any] = [*settings.callbacks(), *method.callbacks(), measure]
     model.learn(settings.total_timesteps, callback=callbacks)
     measure.model = model

@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 from benchmarks.learning.statistics import FinishedRun
 from benchmarks.learning.tasks import lm_settings
 from benchmarks.warm_start import __main__ as benchmark
+from benchmarks.warm_start import runs
 from benchmarks.warm_start.experts import HIT, STICK, basic_strategy, play_expert
 from benchmarks.warm_start.methods import METHODS, TASKS, small_steps
 from benchmarks.warm_start.report import drops, read_runs, summarize
@@ -111,6 +112,25 @@ def test_the_bot_finds_the_red_ball() -> None:
 
 
 # Runs
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "redball":
+        pytest.importorskip("minigrid")
+
+    class Seen(Exception):
+        pass
+
+    def note(model: Any, played: Any, **arguments: Any) -> None:
+        raise Seen(len(played.episodes), arguments)
+
+    monkeypatch.setattr(runs, "warm_start", note)
+    with pytest.raises(Seen) as caught:
+        runs.train(TASKS[name], METHODS["warm-small-steps"], 3, 2, lambda **_: None, steps=512, episodes=2)
+    games, arguments = caught.value.args
+    rate = lm_settings(TASKS[name].learning).learning_rate[0]
+    assert (games, arguments) == (2, {"learning_rate": rate, "seed": 3, **TASKS[name].cloning})
 
 
 def test_rows_of_both_ways_to_act(folder: Path) -> None:
