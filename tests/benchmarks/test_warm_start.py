@@ -119,14 +119,14 @@ def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: py
     if name == "redball":
         pytest.importorskip("minigrid")
 
-    class Seen(Exception):
+    class SeenError(Exception):
         pass
 
     def note(model: Any, played: Any, **arguments: Any) -> None:
-        raise Seen(len(played.episodes), arguments)
+        raise SeenError(len(played.episodes), arguments)
 
     monkeypatch.setattr(runs, "warm_start", note)
-    with pytest.raises(Seen) as caught:
+    with pytest.raises(SeenError) as caught:
         runs.train(TASKS[name], METHODS["warm-small-steps"], 3, 2, lambda **_: None, steps=512, episodes=2)
     games, arguments = caught.value.args
     rate = lm_settings(TASKS[name].learning).learning_rate[0]
