@@ -20,24 +20,32 @@ if TYPE_CHECKING:
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
+    from lmpolicy.training.demonstration import Demonstration
+    from lmpolicy.training.demonstrations import Demonstrations
     from lmpolicy.training.env_settings import EnvCopies
     from lmpolicy.training.episode_groups import EpisodeGroups
     from lmpolicy.training.group_advantages import GroupAdvantages
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
     from lmpolicy.training.named_settings import hyperparameters
+    from lmpolicy.training.own_experience import ExpertIteration, SelfImitation
+    from lmpolicy.training.playing import play_in_terminal
     from lmpolicy.training.resuming import resume
     from lmpolicy.training.safe_loading import load
     from lmpolicy.training.saving import new_run, save
+    from lmpolicy.training.warm_start import WarmStart, warm_start
     from lmpolicy.training.watching import WatchLearning
 
 __version__ = "0.1.0"
 __all__ = [
     "Checkpoints",
     "CriticWarmup",
+    "Demonstration",
+    "Demonstrations",
     "EntropySchedule",
     "EnvCopies",
     "EpisodeGroups",
+    "ExpertIteration",
     "GenericTask",
     "GroupAdvantages",
     "GuardWarning",
@@ -48,40 +56,51 @@ __all__ = [
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
+    "SelfImitation",
     "TextObservationWrapper",
     "TextSpace",
     "TextTask",
     "TokenSpace",
+    "WarmStart",
     "WatchLearning",
     "extract_action",
     "hyperparameters",
     "load",
     "make_multi_env",
     "new_run",
+    "play_in_terminal",
     "resume",
     "save",
+    "warm_start",
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
     "Checkpoints": "lmpolicy.training.checkpoints",
     "CriticWarmup": "lmpolicy.training.callbacks",
+    "Demonstration": "lmpolicy.training.demonstration",
+    "Demonstrations": "lmpolicy.training.demonstrations",
     "EntropySchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.env_settings",
     "EpisodeGroups": "lmpolicy.training.episode_groups",
     "GroupAdvantages": "lmpolicy.training.group_advantages",
+    "ExpertIteration": "lmpolicy.training.own_experience",
     "GuardWarning": "lmpolicy.lm.judging",
     "Hyperparameters": "lmpolicy.training.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
+    "SelfImitation": "lmpolicy.training.own_experience",
+    "WarmStart": "lmpolicy.training.warm_start",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
+    "play_in_terminal": "lmpolicy.training.playing",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",
+    "warm_start": "lmpolicy.training.warm_start",
 }
 
 

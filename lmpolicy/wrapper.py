@@ -164,6 +164,17 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         return self._prompt
 
     @property
+    def fixed_phrases(self) -> tuple[str, ...] | None:
+        """Return the phrases that are legal in every state; ``None`` where they differ, or where there are none."""
+        fixed = None if self._phrases is None else self._phrases.fixed
+        return None if fixed is None else tuple(fixed)
+
+    @property
+    def cue(self) -> str:
+        """Return what prompts end with if the model has no chat template."""
+        return self._composer.cue
+
+    @property
     def render_mode(self) -> str | None:  # type: ignore[override]
         """Return ``"ansi"`` if asked for, else the env's render mode."""
         return self._own_render_mode or self.env.render_mode

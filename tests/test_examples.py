@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,7 @@ NAMES = (
     "many_envs",
     "real_model",
     "text_world",
+    "warm_start",
 )
 WRITING = ("blackjack", "cartpole", "real_model")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -65,6 +66,8 @@ def load(name: str) -> ModuleType:
         module.GAMES, module.TEST_GAMES = 3, 2
     if name == "real_model":
         module.MODEL = "lmpolicy/control"  # which takes seconds
+    if name == "warm_start":
+        module.GAMES = 3
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
     if hasattr(module, "SETTINGS"):
         module.SETTINGS = replace(module.SETTINGS, **short)
@@ -306,6 +309,40 @@ def test_many_envs_prints_a_line_for_each(finished: Callable[[str], Finished]) -
     highest = {"CartPole-v1": 20, "Blackjack-v1": 1, "FrozenLake-v1": 1, "CliffWalking-v1": -13, "Acrobot-v1": 0}
     for env_id, returns in table.items():
         assert all(lowest[env_id] <= value <= highest[env_id] for value in returns)
+
+
+def test_warm_start_clones_before_it_trains(finished: Callable[[str], Finished]) -> None:
+    printed = finished("warm_start").printed
+    assert re.search(r"^  after cloning +1\.00 \+- 0\.00$", printed, re.MULTILINE)
+    assert "Demonstrations(18 turns of 3 episodes)" in printed
+    env = lmpolicy.TextObservationWrapper(gym.make("FrozenLake-v1", is_slippery=False))
+    kept = lmpolicy.Demonstrations.from_jsonl(finished("warm_start").folder / "demonstrations.jsonl", env)
+    assert kept.rewards() == [[0, 0, 0, 0, 0, 1]] * 3
+
+
+@pytest.mark.parametrize("example", ["warm_start"], indirect=True)
+def test_warm_start_from_a_person_or_a_file(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["1", "MOVE DOWN", "2", "nowhere", "1", "2", "2", "2"]
+
+    def typed(_: str) -> str:
+        if not lines:
+            raise EOFError
+        return lines.pop(0)
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr(example.lmpolicy, "warm_start", partial(lmpolicy.warm_start, epochs=1))
+    arguments = ["--steps", "16", "--episodes", "2", "--device", "cpu", "--output", str(tmp_path)]
+    example.main(["--play", *arguments])
+    assert "Demonstrations(6 turns of 1 episode)" in capsys.readouterr().out
+    example.main(["--demonstrations", str(tmp_path / "1" / "demonstrations.jsonl"), *arguments])
+    assert "Demonstrations(6 turns of 1 episode)" in capsys.readouterr().out
+    (tmp_path / "bad.jsonl").write_text('{"messages": []}\n')
+    with pytest.raises(SystemExit, match=r"bad\.jsonl, line 1: "):
+        example.main(["--demonstrations", str(tmp_path / "bad.jsonl"), *arguments])
+    with pytest.raises(SystemExit, match=r"none\.jsonl"):
+        example.main(["--demonstrations", str(tmp_path / "none.jsonl"), *arguments])
 
 
 @pytest.mark.parametrize("example", ["custom_task"], indirect=True)

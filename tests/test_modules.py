@@ -38,6 +38,7 @@ def test_describe_imports_neither_torch_nor_transformers():
         "text.spelling",
         "text.space_parts",
         "wrapper",
+        "training.demonstrations",
         "training.hyperparameters",
         "training.multi_env",
         "training.shaping",

@@ -216,6 +216,13 @@ class TextActor(Actor):
         """Return an empty tensor, ``(N, 0)``: free text has no list of actions."""
         return th.zeros(len(keys), 0)
 
+    def ends_answer(self, answer: list[int]) -> bool:
+        """Return whether the policy stops writing after these tokens.
+
+        :param answer: token ids, at least one.
+        """
+        return self._sampler.ended(answer)
+
     def begin_rollout(self) -> None:
         """Start the totals over a new rollout's answers."""
         self._totals = AnswerTotals()

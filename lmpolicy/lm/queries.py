@@ -25,6 +25,10 @@ INTEGER = 28
 """Bytes of an integer of Python."""
 
 
+class TooLongError(ValueError):
+    """Say that a prompt, with what follows it, is longer than the context of the model."""
+
+
 @dataclass(frozen=True)
 class Query:
     """Hold what is asked about one prompt.
@@ -145,7 +149,7 @@ class PromptQueries(ABC):
         """Refuse texts that are longer than the context of the model."""
         longest = self.backbone.context_length
         if longest is not None and length > longest:
-            raise ValueError(
+            raise TooLongError(
                 f"{what} {length} tokens, but {self.backbone.name} reads at most {longest}: pass the wrapper a smaller "
                 f"{smaller}, or choose a model with a longer context"
             )

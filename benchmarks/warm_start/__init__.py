@@ -1,0 +1,1 @@
+"""Measure what a warm start from few episodes is worth, and whether PPO keeps it."""

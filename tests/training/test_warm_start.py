@@ -1,0 +1,488 @@
+"""A policy that learns from demonstrations: the loss, when it ends, what it leaves as it was, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from helpers.lm_tools import gradients, largest_difference, make_policy, naive_batch
+from helpers.lm_tools import prompt as prompt_of
+from helpers.played import episode, expert_games, lake, turn
+from helpers.policy_tools import changed, corridor, ppo, weights
+from helpers.written_answers import naive_answer
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecNormalize
+
+import lmpolicy
+from lmpolicy import CriticWarmup, Demonstrations, LMActorCriticPolicy, NonFiniteError, WarmStart, warm_start
+from lmpolicy.text.prompt import cue_after
+from lmpolicy.text.spaces import utf8
+from lmpolicy.training.cloning import Rows, clone_epoch, losses_of, own_rate
+from lmpolicy.training.demonstration import EnvWords
+from lmpolicy.training.encoding import answer_row, encode
+from lmpolicy.training.warm_start import SMALLEST_PROGRESS
+
+
+def walks(*cells: int, **fields: Any) -> Demonstrations:
+    """One turn to the right in each cell of the corridor."""
+    actions = {cell: ("right",) if cell == 0 else ("left", "right") for cell in cells}
+    messages = corridor_messages()
+    turns = [
+        replace(
+            turn(action="right", **fields), prompt=lmpolicy.Prompt((*messages, ("user", f"{text(cell, ways)}")), ways)
+        )
+        for cell, ways in actions.items()
+    ]
+    return Demonstrations(turns)
+
+
+def corridor_messages() -> tuple[tuple[str, str], ...]:
+    env = corridor()
+    env.reset()
+    return env.get_wrapper_attr("prompt").messages[:-1]
+
+
+def text(cell: int, ways: tuple[str, ...]) -> str:
+    return f"You are in cell {cell}\nPossible actions: {', '.join(ways)}."
+
+
+def expert_walks(episodes: int = 4) -> Demonstrations:
+    """Episodes that go right at once."""
+    return Demonstrations.from_player(corridor(), lambda prompt, info: "right", episodes)
+
+
+# The loss
+
+
+def test_the_loss_is_the_mean_of_weighted_log_probabilities(llama: str) -> None:
+    policy = make_policy(llama, score_normalization="token")
+    policy.set_training_mode(True)
+    prompts = [
+        prompt_of("row 1"),
+        prompt_of("row 22", ("stay",)),
+        prompt_of("row 333", ("hit", "stick", "up")),
+        prompt_of("row 1"),
+    ]
+    actions, weights = np.array([1, 0, 2, 0]), np.array([1, 2, 0.5, 0], dtype=np.float32)
+    returns = np.array([1.0, np.nan, -2.0, np.nan], dtype=np.float32)
+    rows = Rows([utf8(one.to_json()) for one in prompts], actions, weights, returns)
+    losses = losses_of(policy, rows)
+    assert losses.critic is not None
+    chances, values = naive_batch(policy, prompts, "token")
+    actor = (
+        -sum(float(w) * chances[k].log_softmax(-1)[a] for k, (w, a) in enumerate(zip(weights, actions, strict=True)))
+        / 4
+    )
+    critic = ((values[0] - 1) ** 2 + (values[2] + 2) ** 2) / 2
+    for mine, naive in ((losses.actor, actor), (losses.critic, critic)):
+        th.testing.assert_close(mine, naive, rtol=1e-5, atol=1e-6)
+    mine = gradients(policy, losses.actor + 0.3 * losses.critic)
+    assert largest_difference(mine, gradients(policy, actor + 0.3 * critic)) < 1e-5
+    assert max(float(one.abs().max()) for one in mine.values()) > 0.01
+
+
+def test_a_step_is_that_of_the_learner(llama: str) -> None:
+    model = ppo(llama, corridor(), vf_coef=0.7, max_grad_norm=0.01)
+    played, policy = expert_walks(), model.policy
+    rows = encode(policy, EnvWords.of(model.get_env()), played, played.returns(0.9))[0]
+    seen: list[float] = []
+    policy.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(
+            float(th.nn.utils.get_total_norm([p.grad for p in policy.parameters() if p.grad is not None]))
+        )
+    )
+    with own_rate(policy, 1e-3):
+        clone_epoch(model, rows, 5, np.random.default_rng(0))
+    assert len(seen) == 3, "12 turns in minibatches of 5"
+    assert max(seen) <= 0.01 * 1.001, "clipped as in PPO"
+
+
+def test_of_a_written_answer_only_its_own_tokens_count(llama: str) -> None:
+    env = lake(action_mode="generate", tokenizer=llama, max_new_tokens=12)
+    model = ppo(llama, env)
+    played = expert_games(2, action_mode="generate", tokenizer=llama, max_new_tokens=12)
+    rows = encode(model.policy, EnvWords.of(model.get_env()), played, [None] * len(played))[0]
+    loss = losses_of(model.policy, rows).actor
+    naive = [naive_answer(model.policy, one.prompt, row)[0] for one, row in zip(played, rows.actions, strict=True)]
+    th.testing.assert_close(loss, -th.stack(naive).mean(), rtol=1e-5, atol=1e-5)
+    tokenizer = model.policy.backbone.tokenizer
+    for one, row in zip(played, rows.actions, strict=True):
+        ids, _ = env.action_space.split(row)
+        assert tokenizer.decode(ids, skip_special_tokens=True) == one.answer
+        assert env.unwrapped is not None
+
+
+def answer_ids(policy: LMActorCriticPolicy, **fields: Any) -> tuple[str, int | None, list[int]]:
+    """The text that the policy is to write for a turn, the phrase after it, and the token ids."""
+    row = answer_row(policy.actor, replace(turn(action="right"), **fields))  # type: ignore[arg-type]
+    ids, number = policy.actor.space.split(row)  # type: ignore[attr-defined]
+    return str(policy.backbone.tokenizer.decode(ids)), number, ids
+
+
+def writing(model: str, max_new_tokens: int = 30, n_phrases: int = 0, **settings: Any) -> LMActorCriticPolicy:
+    from helpers.written_answers import writing_policy
+
+    return writing_policy(model, n_phrases, max_new_tokens, **settings)
+
+
+def test_answers_end_as_the_policy_ends_them(tiny_models: dict[str, Path], llama: str) -> None:
+    templated, plain = writing(llama), writing(str(tiny_models["gpt2"]))
+    words, _, ids = answer_ids(templated, answer="I go right.")
+    assert words.startswith("I go right.")
+    assert not templated.actor.queries.ends or ids[-1] in templated.actor.queries.ends  # type: ignore[attr-defined]
+    assert answer_ids(plain, answer="I go right.")[0] in ("I go right.\n", " I go right.\n")
+    assert answer_ids(plain, answer="I go right.\n")[0] == answer_ids(plain, answer="I go right.")[0]
+    assert "right" in answer_ids(plain)[0], "the phrase is the answer, where there is no other"
+    with pytest.raises(ValueError, match=r"would end the answer .* at a text of `stop`"):
+        answer_ids(plain, answer="First\nthen right.")
+    with pytest.raises(ValueError, match="max_new_tokens of the wrapper is 3"):
+        answer_ids(writing(llama, max_new_tokens=3), answer="a long answer in many tokens")
+
+
+@pytest.mark.parametrize("answer", ["I see ice.", "I see ice.\nAction: right", "I see ice. Action: right"])
+def test_a_thought_ends_before_its_phrase(llama: str, tiny_models: dict[str, Path], answer: str) -> None:
+    words, number, _ = answer_ids(writing(llama, n_phrases=2), answer=answer)
+    assert (words, number) == ("I see ice.\nAction:", 1)
+    words, number, _ = answer_ids(writing(str(tiny_models["gpt2"]), n_phrases=2), answer=answer)
+    assert (words.strip(), number) == ("I see ice.", 1)
+    assert words.endswith("\n")
+    assert cue_after(words) == "Action:"
+
+
+def test_a_phrase_without_a_thought(llama: str) -> None:
+    for fields in ({}, {"answer": "right"}, {"answer": "Action: right"}):
+        words, number, _ = answer_ids(writing(llama, n_phrases=2), **fields)
+        assert (words, number) == ("Action:", 1)
+
+
+# Learning
+
+
+@pytest.mark.filterwarnings("ignore::lmpolicy.GuardWarning")
+def test_the_lake_is_cloned_in_seconds() -> None:
+    settings = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    venv = settings.make_env(0, n_envs=2)
+    model = PPO(LMActorCriticPolicy, venv, seed=0, device="cpu", **settings.ppo)
+    result = warm_start(model, expert_games(20), epochs=10)
+    assert evaluate_policy(model, lake(), 5)[0] == 1.0
+    assert result.best["accuracy"] == 1.0
+    assert (result.turns, result.held_out) == (108, 12)
+    assert isinstance(result, WarmStart)
+    # The critic knows the return, in the units of the scaled rewards.
+    assert isinstance(venv, VecNormalize)
+    row = th.from_numpy(lake().reset()[0][None])
+    expected = settings.gamma**5 / float(np.sqrt(venv.ret_rms.var + venv.epsilon))
+    assert model.policy.predict_values(row).item() == pytest.approx(expected, abs=0.7)
+
+
+def test_written_answers_are_learnt() -> None:
+    options = {"action_mode": "generate", "max_new_tokens": 6}
+    model = PPO(LMActorCriticPolicy, lake(**options), seed=0, device="cpu", n_steps=8, batch_size=8, learning_rate=2e-3)
+    result = warm_start(model, expert_games(4, **options), epochs=15, batch_size=6, critic=False)
+    assert evaluate_policy(model, lake(training=False, **options), 2)[0] == 1.0
+    assert "accuracy" not in result.best
+    assert result.best["validation_loss"] < 0.05
+
+
+def test_the_learner_stays_as_it_was(llama: str) -> None:
+    rate = LinearSchedule(1e-3, 1e-4, 1.0)
+    model = ppo(llama, make_vec_env(corridor, 2), learning_rate=rate)
+    before = weights(model)
+    for mode in (True, False):
+        model.policy.set_training_mode(mode)
+        warm_start(model, expert_walks(), 1, learning_rate=3e-3)
+        assert model.policy.training == mode
+    assert [group["lr"] for group in model.policy.optimizer.param_groups] == [1e-3, 1e-3]
+    assert (model.num_timesteps, model._n_updates) == (0, 0)
+    assert model.lr_schedule(1.0) == 1e-3
+    names = changed(before, weights(model))
+    assert any("lora" in name for name in names)
+    assert any("value_head" in name for name in names)
+    assert all(one["step"] > 0 for one in model.policy.optimizer.state.values())
+    model.learn(16, callback=CriticWarmup(1))
+    assert model.num_timesteps == 16
+
+
+def test_without_the_critic_the_value_head_stays(llama: str) -> None:
+    for played, critic in ((expert_walks(), False), (walks(0, 1, 2), True)):
+        model = ppo(llama, corridor())
+        before = weights(model)
+        result = warm_start(model, played, 2, critic=critic)
+        assert not any("value_head" in name for name in changed(before, weights(model)))
+        assert "value_loss" not in result.best
+
+
+def test_a2c_learns_too(llama: str) -> None:
+    policy_kwargs = {"model": llama, "lora": {"r": 4}, "score_normalization": "token"}
+    model = A2C(LMActorCriticPolicy, corridor(), policy_kwargs=policy_kwargs, learning_rate=1e-2, device="cpu", seed=0)
+    result = warm_start(model, expert_walks(), 10, patience=None)
+    assert result.best["validation_loss"] < result.epochs[0]["validation_loss"]
+    model.learn(10)
+
+
+def test_a_frozen_model_learns_values_alone(llama: str) -> None:
+    model = ppo(llama, corridor(), {"lora": "frozen"})
+    result = warm_start(model, expert_walks(), 20, patience=None, learning_rate=1e-2)
+    assert result.best["validation_value_loss"] < 0.5 * result.epochs[0]["validation_value_loss"]
+    with pytest.raises(ValueError, match="nothing to learn: the language model is frozen"):
+        warm_start(model, walks(0, 1, 2))
+
+
+def test_the_same_seed_gives_the_same_weights(llama: str) -> None:
+    found = []
+    for seed in (3, 3, 4):
+        model = ppo(llama, corridor())
+        warm_start(model, expert_walks(), 2, seed=seed, batch_size=4)
+        found.append(weights(model))
+    assert not changed(found[0], found[1])
+    assert changed(found[0], found[2])
+
+
+def test_warm_start_survives_a_checkpoint(llama: str, tmp_path: Path) -> None:
+    model = ppo(llama, corridor())
+    warm_start(model, expert_walks(), 2)
+    loaded = PPO.load(lmpolicy.save(model, tmp_path / "model"), env=corridor(), device="cpu")
+    assert not changed(weights(model), weights(loaded))
+    for one in (model, loaded):
+        warm_start(one, expert_walks(), 2)
+    assert not changed(weights(model), weights(loaded)), "the optimizer's state is there, too"
+
+
+# When it ends
+
+
+def test_the_best_weights_are_put_back(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ppo(llama, corridor())
+    losses, after = iter([5.0, 3.0, 2.0, 4.0, 2.0 - SMALLEST_PROGRESS / 2, 4.0, 1.0]), []
+
+    def judge(policy: Any, rows: Any, batch_size: int) -> tuple[float, None, float]:
+        statistics = {name: one.clone() for name, one in policy.backbone.value_head.named_buffers()}
+        steps = [float(one["step"]) for one in policy.optimizer.state.values()]
+        after.append((weights(model), statistics, steps))
+        return next(losses), None, 0.5
+
+    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", judge)
+    result = warm_start(model, expert_walks(), 20, patience=3)
+    assert (result.best_epoch, result.stopped_early, len(result.epochs)) == (4, True, 6)
+    assert result.best["validation_loss"] == 2.0 - SMALLEST_PROGRESS / 2
+    expected, statistics, steps = after[4]
+    assert not changed(expected, weights(model))
+    assert changed(after[5][0], weights(model))
+    for name, one in model.policy.backbone.value_head.named_buffers():
+        assert th.equal(one, statistics[name])
+    assert [float(one["step"]) for one in model.policy.optimizer.state.values()] == steps
+    model.policy.optimizer.step()  # its hooks are there still
+
+
+def test_a_warm_start_that_only_harms_leaves_the_policy(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ppo(llama, corridor())
+    before, losses = weights(model), iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", lambda *_: (next(losses), None, 0.5))
+    result = warm_start(model, expert_walks(), 20, patience=2)
+    assert result.best_epoch == 0
+    assert not changed(before, weights(model))
+
+
+def test_without_validation_all_epochs_are_run(llama: str) -> None:
+    model = ppo(llama, corridor())
+    result = warm_start(model, expert_walks(1), 3, validation=0)
+    assert (result.best_epoch, result.stopped_early, result.held_out, len(result.epochs)) == (3, False, 0, 4)
+    assert "validation_loss" not in result.best
+    assert result.best["accuracy"] > 0
+
+
+def test_patience_counts_progress_that_is_worth_it(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
+    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", lambda *_: (next(numbers), None, 0.5))
+    result = warm_start(ppo(llama, corridor()), expert_walks(), 50, patience=4)
+    assert (result.best_epoch, len(result.epochs)) == (4, 5)
+    numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
+    assert warm_start(ppo(llama, corridor()), expert_walks(), 6, patience=None).best_epoch == 6
+
+
+# Log and guard rails
+
+
+def test_the_logger_is_given_each_epoch(llama: str, tmp_path: Path) -> None:
+    model = ppo(llama, corridor())
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    result = warm_start(model, expert_walks(), 3, patience=None)
+    rows = list(csv.DictReader((tmp_path / "progress.csv").open()))
+    assert len(rows) == 4
+    names = {"loss", "value_loss", "validation_loss", "validation_value_loss", "accuracy"}
+    assert {f"warm_start/{name}" for name in names} == set(rows[-1])
+    for row, numbers in zip(rows, result.epochs, strict=True):
+        assert {name: float(row[f"warm_start/{name}"]) for name in numbers} == pytest.approx(dict(numbers))
+
+
+def test_a_learner_that_has_not_trained_gets_its_own_logger_later(llama: str, tmp_path: Path) -> None:
+    model = ppo(llama, corridor(), tensorboard_log=str(tmp_path))
+    warm_start(model, expert_walks(), 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["warm_start_1"]
+    model.learn(8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["PPO_1", "warm_start_1"]
+
+
+def test_lines_and_a_bar_are_shown_if_asked_for(
+    llama: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm")
+    model = ppo(llama, corridor())
+    warm_start(model, expert_walks(), 2)
+    assert capsys.readouterr() == ("", "")
+    warm_start(model, expert_walks(), 2, verbose=1, progress_bar=True)
+    shown = capsys.readouterr()
+    assert "warm start, epoch 2: loss" in shown.out
+    assert "2/2" in shown.err
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ImportError, match=r'pip install "lmpolicy\[examples\]"'):
+        warm_start(model, expert_walks(), 1, progress_bar=True)
+
+
+def test_numbers_that_are_not_finite_stop_it(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = ppo(llama, corridor())
+    before = weights(model)
+    original = losses_of
+
+    def broken(policy: Any, rows: Any) -> Any:
+        losses = original(policy, rows)
+        return replace(losses, actor=losses.actor * float("inf"))
+
+    monkeypatch.setattr(lmpolicy.training.cloning, "losses_of", broken)
+    with pytest.raises(NonFiniteError):
+        warm_start(model, expert_walks(), 1)
+    assert not changed(before, weights(model))
+    assert [group["lr"] for group in model.policy.optimizer.param_groups] == [3e-4, 3e-4]
+
+
+def test_a_cloned_policy_is_not_warned_of_what_it_avoids(llama: str, recwarn: pytest.WarningsRecorder) -> None:
+    model = ppo(llama, make_vec_env(corridor, 2), n_steps=32, batch_size=64, n_epochs=1, learning_rate=3e-3)
+    warm_start(model, expert_walks(10), 60, patience=None)
+    model.learn(192)
+    assert not [one for one in recwarn if "hardly ever choose" in str(one.message)]
+
+
+# Returns
+
+
+def test_returns_are_scaled_as_rewards_are(llama: str) -> None:
+    venv = VecNormalize(make_vec_env(corridor, 2), norm_obs=False, gamma=0.5)
+    venv.ret_rms.var, venv.ret_rms.count = np.array(4.0), 100.0
+    model = ppo(llama, venv, gamma=0.5, learning_rate=1e-2)
+    warm_start(model, expert_walks(), 60, patience=None)
+    assert float(venv.ret_rms.var) == 4.0, "what was seen of real rewards stays"
+    row = th.from_numpy(corridor().reset()[0][None])
+    assert model.policy.predict_values(row).item() == pytest.approx(0.25 / 2, abs=0.06)
+
+
+def test_a_scaling_that_has_seen_nothing_begins_with_the_demonstrations(llama: str) -> None:
+    venv = VecNormalize(make_vec_env(corridor, 2), norm_obs=False, gamma=0.5)
+    played = Demonstrations([*episode(0, [1.0, 2.0]), *episode(1, [4.0])])
+    messages = walks(1)[0].prompt
+    played = Demonstrations(replace(one, prompt=messages) for one in played)
+    played = Demonstrations(replace(one, action="left") for one in played)
+    warm_start(ppo(llama, venv, gamma=0.5), played, 1)
+    assert float(venv.ret_rms.var) == pytest.approx(float(np.var([1.0, 2.5, 4.0])), rel=1e-3)
+
+
+def test_envs_that_are_scaled_one_by_one_take_no_returns(llama: str) -> None:
+    venv = lmpolicy.make_multi_env({"FrozenLake-v1": 1, "Blackjack-v1": 1}, 0)
+    model = ppo(llama, venv, {"score_normalization": "token"})
+    env = lmpolicy.TextObservationWrapper(gym.make("Blackjack-v1"))
+    played = Demonstrations.from_player(env, lambda prompt, info: "stick", 3, seed=0)
+    with pytest.raises(ValueError, match="pass critic=False"):
+        warm_start(model, played, 1)
+    assert warm_start(model, played, 1, critic=False).turns == 2
+
+
+# What is refused
+
+
+def test_turns_that_do_not_fit_are_refused_or_counted(llama: str) -> None:
+    model = ppo(llama, corridor())
+    unknown = Demonstrations([*walks(0, 1, 2), replace(walks(1)[0], action="jump")])
+    with pytest.raises(ValueError, match=r"turn 4 of the demonstrations: 'jump' is not one of the legal phrases"):
+        warm_start(model, unknown)
+    assert warm_start(model, unknown, 1, unknown="count").skipped == {"unknown phrase": 1}
+    long = replace(walks(1)[0], prompt=lmpolicy.Prompt((("user", "x" * 600),), ("left", "right")))
+    with pytest.raises(ValueError, match=r"turn 4 of the demonstrations: the prompt takes \d+ bytes"):
+        warm_start(model, Demonstrations([*walks(0, 1, 2), long]))
+    assert warm_start(model, Demonstrations([*walks(0, 1, 2), long]), 1, too_long="count").turns == 2
+    with pytest.raises(ValueError, match=r"no turn is left to learn of 2; left out were \{'unknown phrase': 2\}"):
+        warm_start(model, unknown[3:] + unknown[3:], unknown="count", validation=0)
+
+
+def test_prompts_longer_than_the_context_are_refused_or_counted(llama: str) -> None:
+    env = lmpolicy.TextObservationWrapper(gym.make("Blackjack-v1"), max_prompt_bytes=20_000)
+    model = ppo(llama, env)
+    good = Demonstrations.from_player(env, lambda prompt, info: "stick", 3, seed=0)
+    long = replace(good[0], prompt=lmpolicy.Prompt((("user", "Your total is 9! " * 500),), ("stick", "hit")))
+    with pytest.raises(ValueError, match=r"turn 4 .*reads at most 1024: .* or pass too_long='count'"):
+        warm_start(model, Demonstrations([*good, long]))
+    assert warm_start(model, Demonstrations([*good, long]), 1, too_long="count").skipped == {"prompt too long": 1}
+
+
+def test_demonstrations_of_another_env_are_refused(llama: str) -> None:
+    model = ppo(llama, lmpolicy.TextObservationWrapper(gym.make("Blackjack-v1")))
+    with pytest.raises(ValueError, match=r"turn 1 of the demonstrations: the turn is of another env"):
+        warm_start(model, expert_games(2))
+
+
+def test_what_is_no_learner_or_no_demonstrations_is_refused(llama: str) -> None:
+    model, played = ppo(llama, corridor()), expert_walks()
+    with pytest.raises(TypeError, match="takes the learner"):
+        warm_start(model.policy, played)
+    with pytest.raises(TypeError, match="Demonstrations, got list"):
+        warm_start(model, list(played))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is for LMActorCriticPolicy"):
+        warm_start(PPO("MlpPolicy", gym.make("CartPole-v1"), device="cpu"), played)
+    with pytest.raises(ValueError, match="nothing to learn: Demonstrations"):
+        warm_start(model, Demonstrations())
+    with pytest.raises(ValueError, match="pass validation=0"):
+        warm_start(model, expert_walks(1))
+    model.env = None
+    with pytest.raises(ValueError, match="set_env"):
+        warm_start(model, played)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"epochs": 0}, "epochs must be a positive integer"),
+        ({"epochs": True}, "epochs must be"),
+        ({"batch_size": 1.5}, "batch_size must be"),
+        ({"patience": 0}, "patience must be"),
+        ({"validation": 1}, "validation is the share"),
+        ({"validation": -0.1}, "validation is the share"),
+        ({"validation": "none"}, "validation is the share"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"unknown": "skip"}, "unknown must be 'refuse' or 'count'"),
+        ({"too_long": None}, "too_long must be 'refuse' or 'count'"),
+    ],
+)
+def test_arguments_out_of_range_change_nothing(llama: str, arguments: dict[str, Any], words: str) -> None:
+    model = ppo(llama, corridor())
+    before = weights(model)
+    with pytest.raises(ValueError, match=words):
+        warm_start(model, expert_walks(), **arguments)
+    assert not changed(before, weights(model))
+
+
+def test_a_schedule_that_has_ended_is_no_rate(llama: str) -> None:
+    model = ppo(llama, make_vec_env(corridor, 2), learning_rate=LinearSchedule(1e-3, 0.0, 1.0)).learn(16)
+    with pytest.raises(ValueError, match="rate of 0, with which nothing is learnt: pass learning_rate"):
+        warm_start(model, expert_walks())
+    warm_start(model, expert_walks(), 1, learning_rate=1e-4)
