@@ -24,7 +24,7 @@ from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.optimizer_steps import after_step, before_step
+from lmpolicy.lm.optimizer_steps import watch_steps
 from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
 
 T = TypeVar("T")
@@ -114,12 +114,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self.critic_only = False  # if True, optimizer steps do not change the LM, until the policy acts again
         groups, optimizer_class = backbone.parameter_groups(), self.optimizer_class
         self.optimizer = optimizer_class(groups, lr=self._first_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
-        self._watch_optimizer()
-
-    def _watch_optimizer(self) -> None:
-        self.optimizer.register_step_pre_hook(lambda *_: before_step(self))
-        self.optimizer.register_step_post_hook(lambda *_: after_step(self))
-        self.optimizer.register_state_dict_post_hook(checkpoints.shorten_steps)
+        watch_steps(self)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("backbone", "actor", "optimizer", "guard") and "_missing" in self.__dict__:
@@ -135,7 +130,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self._lock = threading.RLock()
         if "_missing" not in state:
             self.actor = make_actor(self.backbone, self.action_space, self.settings)
-            self._watch_optimizer()  # torch drops the hooks of an optimizer that is copied
+            watch_steps(self)  # torch drops the hooks of an optimizer that is copied
 
     def set_training_mode(self, mode: bool) -> None:
         """Put the policy into training or evaluation mode.

@@ -92,24 +92,13 @@ class PhraseActor(Actor):
             return found.phrases, found.values
         if self._weights.changed():
             self.forget()
-        rows = self._remembered(list(dict.fromkeys(keys)), keys)
+        rows = self._memory.rows(keys, lambda places: self._run([keys[place] for place in places]))
         return rows[:, :-1], rows[:, -1]
 
-    def _remembered(self, distinct: list[bytes], keys: Sequence[bytes]) -> th.Tensor:
-        """Return the scores and the value of each prompt, ``(B, K + 1)``; those that are not remembered are run."""
-        unknown = [key for key in distinct if key not in self._memory]
-        if not unknown:
-            return self._memory.read(keys)
-        found = self.scorer(self.queries.prompts(unknown))
-        new = th.cat([found.phrases, found.values[:, None]], dim=1)
-        known = [key for key in distinct if key in self._memory]
-        # Read before the new ones are written, because these may take the places of known ones.
-        rows = th.cat([new, self._memory.read(known)]) if known else new
-        self._memory.write(unknown, new)
-        if len(unknown) == len(keys):
-            return rows
-        places = {key: place for place, key in enumerate([*unknown, *known])}
-        return rows[th.tensor([places[key] for key in keys], device=rows.device)]
+    def _run(self, keys: Sequence[bytes]) -> th.Tensor:
+        """Return the scores and the value of each prompt, ``(B, K + 1)``."""
+        found = self.scorer(self.queries.prompts(keys))
+        return th.cat([found.phrases, found.values[:, None]], dim=1)
 
     def caches(self) -> list[Cache]:
         """Return what is remembered, the scores of the rollout included."""

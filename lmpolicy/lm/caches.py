@@ -148,6 +148,28 @@ class ScoreMemory:
         """
         return self._table[th.tensor([self._places[key] for key in keys], device=self._table.device)]
 
+    def rows(self, keys: Sequence[bytes], run: Callable[[list[int]], th.Tensor]) -> th.Tensor:
+        """Return the rows of prompts, ``(B, W)``, and remember those that are new.
+
+        :param keys: keys of the prompts; B of them.
+        :param run: computes the rows of prompts that are not remembered. It is given their places among the keys.
+        """
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            first.setdefault(key, place)
+        unknown = [key for key in first if key not in self]
+        if not unknown:
+            return self.read(keys)
+        new = run([first[key] for key in unknown])
+        known = [key for key in first if key in self]
+        # Read before the new ones are written, because these may take the places of known ones.
+        rows = th.cat([new, self.read(known)]) if known else new
+        self.write(unknown, new)
+        if len(unknown) == len(keys):
+            return rows
+        places = {key: place for place, key in enumerate([*unknown, *known])}
+        return rows[th.tensor([places[key] for key in keys], device=rows.device)]
+
     @th.inference_mode(False)  # what is made in inference mode could not be written to outside of it
     @th.no_grad()
     def write(self, keys: Sequence[bytes], rows: th.Tensor) -> None:
