@@ -16,6 +16,7 @@ from lmpolicy.wrapper import TextObservationWrapper
 if TYPE_CHECKING:
     from lmpolicy.lm.guard import NonFiniteError
     from lmpolicy.lm.judging import GuardWarning
+    from lmpolicy.lm.reference import Reference
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
@@ -44,6 +45,7 @@ __all__ = [
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
+    "Reference",
     "TextObservationWrapper",
     "TextSpace",
     "TextTask",
@@ -69,6 +71,7 @@ _LAZY = {
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
+    "Reference": "lmpolicy.lm.reference",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",

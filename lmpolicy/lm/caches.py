@@ -134,6 +134,11 @@ class ScoreMemory:
         """Return the bytes of keys and table."""
         return self._key_bytes + self._table.numel() * self._table.element_size()
 
+    @property
+    def device(self) -> th.device:
+        """Return the device that the rows are on."""
+        return self._table.device
+
     def clear(self) -> None:
         """Forget all rows."""
         self._places: OrderedDict[bytes, int] = OrderedDict()

@@ -84,6 +84,8 @@ class Hyperparameters(EnvSettings):
     """Whether the value loss also trains the LM."""
     critic_warmup: int = 0
     """Number of rollouts at the beginning that train only the critic. See :class:`~lmpolicy.CriticWarmup`."""
+    reference: Mapping[str, Any] | None = None
+    """Arguments of :class:`~lmpolicy.Reference`, which holds the policy near what it was. None: nothing holds it."""
 
     @property
     def ppo(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ class Hyperparameters(EnvSettings):
                 "score_normalization": self.score_normalization,
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
+                **({} if self.reference is None else {"reference": dict(self.reference)}),
             },
         }
 
