@@ -133,6 +133,23 @@ class Hyperparameters(EnvSettings):
         """
         return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
 
+    def after_warm_start(self, beta: float = 0.1) -> Hyperparameters:
+        """Return settings for a policy that has learnt from demonstrations.
+
+        The first updates of PPO would destroy what it has learnt, because the critic knows nothing yet. So the first
+        rollouts train the critic alone, advantages stay as small as they are, there is no bonus for random actions,
+        and a :class:`~lmpolicy.Reference` holds the policy near the one that the training begins with.
+
+        :param beta: weight of the reference. The better the demonstrations, the more is right.
+        """
+        return replace(
+            self,
+            critic_warmup=2,
+            normalize_advantage=False,
+            ent_coef=(0.0, 0.0),
+            reference={"beta": beta, "of": "start"},
+        )
+
     def for_model(self, model: str) -> Hyperparameters:
         """Return settings for another language model than the bundled one.
 

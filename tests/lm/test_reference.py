@@ -98,8 +98,7 @@ def policy_away_from(llama: str, tmp_path: Path, of: str, **settings: Any) -> tu
 # The gradient
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("micro_batch_size", [None, 2])
+@pytest.mark.parametrize(("micro_batch_size", "training"), [(None, False), (2, True)])
 @pytest.mark.parametrize("direction", ["pi||ref", "ref||pi"])
 @pytest.mark.parametrize("of", ["start", "base", "folder"])
 @pytest.mark.parametrize("lora", [{"r": 4}, {"r": 4, "last_layers": 1}], ids=["all", "last-layers"])
