@@ -137,14 +137,17 @@ class Hyperparameters(EnvSettings):
         """Return settings for a policy that has learnt from demonstrations.
 
         The first updates of PPO would destroy what it has learnt, because the critic knows nothing yet. So the first
-        rollouts train the critic alone, advantages stay as small as they are, there is no bonus for random actions,
-        and a :class:`~lmpolicy.Reference` holds the policy near the one that the training begins with.
+        rollouts train the critic alone, learning rates are a fifth, advantages stay as small as they are, there is no
+        bonus for random actions, and a :class:`~lmpolicy.Reference` holds the policy near the one that the training
+        begins with.
 
         :param beta: weight of the reference. The better the demonstrations, the more is right.
         """
+        first, last = self.learning_rate
         return replace(
             self,
             critic_warmup=2,
+            learning_rate=(first / 5, last / 5),
             normalize_advantage=False,
             ent_coef=(0.0, 0.0),
             reference={"beta": beta, "of": "start"},

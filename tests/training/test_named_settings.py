@@ -198,7 +198,8 @@ def test_after_a_warm_start_the_policy_is_held(env_id: str) -> None:
     assert [type(one) for one in settings.callbacks()] == [CriticWarmup]
     assert settings.ppo["normalize_advantage"] is False
     assert settings.ppo["ent_coef"] == 0
-    changed = {"reference", "normalize_advantage", "ent_coef", "critic_warmup"}
+    assert settings.learning_rate == tuple(rate / 5 for rate in plain.learning_rate)
+    changed = {"learning_rate", "reference", "normalize_advantage", "ent_coef", "critic_warmup"}
     assert all(getattr(settings, f.name) == getattr(plain, f.name) for f in fields(settings) if f.name not in changed)
     model = PPO(LMActorCriticPolicy, settings.make_env(seed=0, n_envs=1), device="cpu", **settings.ppo)
     assert model.policy.settings.reference == Reference(beta=0.1, of="start")
