@@ -16,6 +16,7 @@ from lmpolicy.wrapper import TextObservationWrapper
 if TYPE_CHECKING:
     from lmpolicy.lm.guard import NonFiniteError
     from lmpolicy.lm.judging import GuardWarning
+    from lmpolicy.lm.reference import Reference
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
@@ -56,6 +57,7 @@ __all__ = [
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
+    "Reference",
     "SelfImitation",
     "TextObservationWrapper",
     "TextSpace",
@@ -92,6 +94,7 @@ _LAZY = {
     "PolicySettings": "lmpolicy.lm.settings",
     "SelfImitation": "lmpolicy.training.own_experience",
     "WarmStart": "lmpolicy.training.warm_start",
+    "Reference": "lmpolicy.lm.reference",
     "WatchLearning": "lmpolicy.training.watching",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",

@@ -24,7 +24,9 @@ from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.optimizer_steps import after_step, before_step
+from lmpolicy.lm.optimizer_steps import watch_steps
+from lmpolicy.lm.reference import saved_reference
+from lmpolicy.lm.reference_term import make_reference, take_reference
 from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
 
 T = TypeVar("T")
@@ -110,19 +112,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def _build_on(self, backbone: Backbone) -> None:
         self.backbone = backbone
         self.actor = make_actor(self.backbone, self.action_space, self.settings)
+        self.reference = make_reference(backbone, self.actor, self.settings)
         self.guard = Guard() if self.settings.guard_rails else None
         self.critic_only = False  # if True, optimizer steps do not change the LM, until the policy acts again
         groups, optimizer_class = backbone.parameter_groups(), self.optimizer_class
         self.optimizer = optimizer_class(groups, lr=self._first_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
-        self._watch_optimizer()
-
-    def _watch_optimizer(self) -> None:
-        self.optimizer.register_step_pre_hook(lambda *_: before_step(self))
-        self.optimizer.register_step_post_hook(lambda *_: after_step(self))
-        self.optimizer.register_state_dict_post_hook(checkpoints.shorten_steps)
+        watch_steps(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("backbone", "actor", "optimizer", "guard") and "_missing" in self.__dict__:
+        if name in ("backbone", "actor", "optimizer", "guard", "reference") and "_missing" in self.__dict__:
             raise self._missing
         return super().__getattr__(name)
 
@@ -135,7 +133,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         self._lock = threading.RLock()
         if "_missing" not in state:
             self.actor = make_actor(self.backbone, self.action_space, self.settings)
-            self._watch_optimizer()  # torch drops the hooks of an optimizer that is copied
+            watch_steps(self)  # torch drops the hooks of an optimizer that is copied
 
     def set_training_mode(self, mode: bool) -> None:
         """Put the policy into training or evaluation mode.
@@ -154,6 +152,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             log-probabilities, float32 ``(B,)``.
         """
         self.critic_only = False  # it is for one update; after an error in that, nobody else would end it
+        if self.reference is not None:
+            self.reference.acted()
         decision = self._guarded(self.actor.act, obs, deterministic)
         if self.guard is not None:
             self.guard.acted(decision)
@@ -171,6 +171,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :return: values ``(B, 1)``, log-probabilities ``(B,)`` and entropies in nats ``(B,)``, all float32.
         """
         decision: Decision = self._guarded(self.actor.evaluate, obs, actions)
+        if self.reference is not None and not self.critic_only:
+            decision = self._guarded(self.reference.pull, self.actor, decision)
         if self.guard is not None and th.is_grad_enabled():
             self.guard.evaluated(self, decision)
         return decision.values, decision.log_prob, decision.entropy
@@ -231,7 +233,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
     def _resolved(self, lora: Any) -> PolicySettings:
         """Return the settings, with those of the adapter to start from in place of its name."""
-        return replace(self.settings, adapter=None, lora=lora)
+        return replace(self.settings, adapter=None, lora=lora, reference=saved_reference(self.settings.reference))
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return what a checkpoint holds.
@@ -264,6 +266,13 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         if self.guard is not None:
             self.guard.forget_weights()
         return keys
+
+    def set_reference(self) -> None:
+        """Make the policy as it is now the reference that training must not forget.
+
+        :raises ValueError: if the policy keeps no reference of its own; the message says how it does.
+        """
+        take_reference(self.reference, self.backbone)
 
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder.

@@ -58,6 +58,8 @@ def one_env(run: Run) -> dict[str, Any]:
         return found | {"classic": run.classic}
     own = asdict(settings) | {"task": describe_words(settings.task)}
     del own["training_wrapper"]
+    if settings.reference is None:  # as when runs were digested that knew of none
+        del own["reference"]
     return found | {"model": run.model, "settings": sorted(own.items())}
 
 

@@ -60,7 +60,12 @@ def digest_before(run: Run) -> str:
     if run.is_lm:
         own = {**asdict(settings), "env_kwargs": env_kwargs, "help": "", "task": describe_words(settings.task)}
         del own["training_wrapper"]
-        for name, plain in (("score_normalization", "sum"), ("model", None), ("wrapper_kwargs", {})):
+        for name, plain in (
+            ("score_normalization", "sum"),
+            ("model", None),
+            ("wrapper_kwargs", {}),
+            ("reference", None),
+        ):
             if own[name] == plain:
                 del own[name]
         kind += (run.model, sorted(own.items()))

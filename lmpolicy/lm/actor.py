@@ -17,7 +17,9 @@ from stable_baselines3.common.distributions import Distribution
 
 from lmpolicy.lm.backbone import WeightVersion
 from lmpolicy.lm.caches import Cache
+from lmpolicy.lm.comparing import Comparison
 from lmpolicy.lm.queries import PromptQueries, Query
+from lmpolicy.lm.reference import Reference
 from lmpolicy.lm.scorer import Scorer
 
 ROWS = 1024
@@ -39,6 +41,7 @@ class Decision:
     :param outputs: log-probabilities as the model computed them, of all phrases ``(B, K)`` or of the answers ``(B,)``.
         The guard rails check that they are finite.
     :param probabilities: probability of every phrase, ``(B, K)``. ``None``: the policy writes.
+    :param scored: what a reference is compared in, see :mod:`lmpolicy.lm.comparing`, ``(B, W)``.
     """
 
     keys: list[bytes]
@@ -48,6 +51,7 @@ class Decision:
     values: th.Tensor
     outputs: th.Tensor
     probabilities: th.Tensor | None = None
+    scored: th.Tensor | None = None
 
 
 class Actor(ABC):
@@ -63,6 +67,7 @@ class Actor(ABC):
     def __init__(self, scorer: Scorer, queries: PromptQueries) -> None:
         self.scorer, self.queries = scorer, queries
         self._evicted = 0
+        self.beside: tuple[Cache, ...] = ()  # what is remembered for the actor by others
         self.watch_weights()
 
     @abstractmethod
@@ -117,6 +122,14 @@ class Actor(ABC):
         """
 
     @abstractmethod
+    def comparison(self, reference: Reference) -> Comparison:
+        """Return how decisions are compared with those of a reference.
+
+        :param reference: which divergence is asked.
+        :raises ValueError: if there is no such divergence of this actor's decisions; the message says which there is.
+        """
+
+    @abstractmethod
     def begin_rollout(self) -> None:
         """Start the statistics of a new rollout."""
 
@@ -143,7 +156,7 @@ class Actor(ABC):
 
     def caches(self) -> list[Cache]:
         """Return what is remembered between calls."""
-        return [*self.queries.caches, *self.scorer.caches()]
+        return [*self.queries.caches, *self.scorer.caches(), *self.beside]
 
     def watch_weights(self) -> None:
         """List the weights whose changes are watched.

@@ -15,7 +15,9 @@ from lmpolicy.lm.actor import ROWS, Actor, Decision
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.behaviour import AnswerTotals, choice_statistics
 from lmpolicy.lm.caches import Cache, ScoreMemory
+from lmpolicy.lm.comparing import AnswerComparison, Comparison, PhraseComparison, row_of
 from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, Query
+from lmpolicy.lm.reference import Reference
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.scorer import Scorer, Scores
 from lmpolicy.lm.settings import PolicySettings, check_tokenizer
@@ -34,11 +36,14 @@ class PhraseActor(Actor):
     :param settings: settings of the policy.
     """
 
+    queries: PhraseQueries
+
     def __init__(self, backbone: Backbone, n_phrases: int, settings: PolicySettings) -> None:
         scorer = Scorer(
             backbone, n_phrases, None, settings.temperature, settings.micro_batch_size, settings.cache_bytes
         )
-        self._memory = ScoreMemory(scorer.limits.scores)
+        # Half of the bytes is for the scores of the reference, if there is one.
+        self._memory = ScoreMemory(scorer.limits.scores // (1 if settings.reference is None else 2))
         queries = PhraseQueries(backbone, n_phrases, settings.score_normalization, scorer.limits.queries)
         super().__init__(scorer, queries)
 
@@ -69,6 +74,10 @@ class PhraseActor(Actor):
         parts = [self.scores(keys[start : start + ROWS])[0].float().cpu() for start in starts]
         return th.cat(parts).softmax(dim=-1)
 
+    def comparison(self, reference: Reference) -> Comparison:
+        """Return how choices are compared with those of a reference."""
+        return PhraseComparison(self.scorer, reference, self.queries)
+
     def begin_rollout(self) -> None:
         """Do nothing: the rollout buffer holds what the statistics need."""
 
@@ -92,24 +101,13 @@ class PhraseActor(Actor):
             return found.phrases, found.values
         if self._weights.changed():
             self.forget()
-        rows = self._remembered(list(dict.fromkeys(keys)), keys)
+        rows = self._memory.rows(keys, lambda places: self._run([keys[place] for place in places]))
         return rows[:, :-1], rows[:, -1]
 
-    def _remembered(self, distinct: list[bytes], keys: Sequence[bytes]) -> th.Tensor:
-        """Return the scores and the value of each prompt, ``(B, K + 1)``; those that are not remembered are run."""
-        unknown = [key for key in distinct if key not in self._memory]
-        if not unknown:
-            return self._memory.read(keys)
-        found = self.scorer(self.queries.prompts(unknown))
-        new = th.cat([found.phrases, found.values[:, None]], dim=1)
-        known = [key for key in distinct if key in self._memory]
-        # Read before the new ones are written, because these may take the places of known ones.
-        rows = th.cat([new, self._memory.read(known)]) if known else new
-        self._memory.write(unknown, new)
-        if len(unknown) == len(keys):
-            return rows
-        places = {key: place for place, key in enumerate([*unknown, *known])}
-        return rows[th.tensor([places[key] for key in keys], device=rows.device)]
+    def _run(self, keys: Sequence[bytes]) -> th.Tensor:
+        """Return the scores and the value of each prompt, ``(B, K + 1)``."""
+        found = self.scorer(self.queries.prompts(keys))
+        return th.cat([found.phrases, found.values[:, None]], dim=1)
 
     def caches(self) -> list[Cache]:
         """Return what is remembered, the scores of the rollout included."""
@@ -130,7 +128,7 @@ class PhraseActor(Actor):
         distribution = _distribution(scores)
         actions, chances = actions_of(distribution), distribution.distribution
         log_prob, entropy = distribution.log_prob(actions), distribution.entropy()
-        return Decision(keys, actions, log_prob, entropy, values[:, None], chances.logits, chances.probs)
+        return Decision(keys, actions, log_prob, entropy, values[:, None], chances.logits, chances.probs, scores)
 
 
 def _distribution(scores: th.Tensor) -> CategoricalDistribution:
@@ -169,6 +167,7 @@ class TextActor(Actor):
             settings.temperature,
             settings.micro_batch_size,
             settings.cache_bytes,
+            n_tokens=0 if settings.reference is None else space.max_new_tokens,
         )
         queries = AnswerQueries(backbone, space, settings.score_normalization, scorer.limits.queries)
         self._sampler = Sampler(scorer, queries.ends, self.stop)
@@ -223,6 +222,10 @@ class TextActor(Actor):
         """
         return self._sampler.ended(answer)
 
+    def comparison(self, reference: Reference) -> Comparison:
+        """Return how answers are compared with those of a reference."""
+        return AnswerComparison(self.scorer, reference, self.queries, self.space, self.ratio_level)
+
     def begin_rollout(self) -> None:
         """Start the totals over a new rollout's answers."""
         self._totals = AnswerTotals()
@@ -271,7 +274,7 @@ class TextActor(Actor):
             count = count + 1
         if self.ratio_level == "mean":
             total, entropy = total / count, entropy / count
-        return Decision(keys, rows, total, entropy, scores.values[:, None], total)
+        return Decision(keys, rows, total, entropy, scores.values[:, None], total, scored=row_of(scores))
 
 
 def make_actor(backbone: Backbone, action_space: spaces.Space, settings: PolicySettings) -> Actor:

@@ -195,20 +195,44 @@ def adapt_as_before(
     :raises OSError: if the weights cannot be read.
     :raises ValueError: if they do not fit the model; the message names the weights.
     """
-    try:
-        weights = peft.load_peft_weights(adapter, device="cpu", **options)
-    except Exception as error:  # OSError, SafetensorError, and what the hub raises
-        raise OSError(f"the weights of the adapter {adapter!r} could not be read: {error}") from error
+    weights = read_weights(adapter, options)
     try:
         lm = adapt(base, lora)
-        keys: Any = peft.set_peft_model_state_dict(lm, weights)
-    except (ValueError, RuntimeError) as error:  # no layers of these names, or of other shapes
+    except (ValueError, RuntimeError) as error:  # no layers of these names
         raise ValueError(f"{_misfit(adapter)}: {error}") from error
+    put_weights(lm, weights, _misfit(adapter))
+    return lm
+
+
+def read_weights(adapter: str, options: dict[str, Any]) -> dict[str, th.Tensor]:
+    """Read the weights of an adapter, by PEFT's names.
+
+    :param adapter: folder or hub id of an adapter of PEFT.
+    :param options: arguments that say how files on the hub are found.
+    :raises OSError: if they cannot be read.
+    """
+    try:
+        return peft.load_peft_weights(adapter, device="cpu", **options)
+    except Exception as error:  # OSError, SafetensorError, and what the hub raises
+        raise OSError(f"the weights of the adapter {adapter!r} could not be read: {error}") from error
+
+
+def put_weights(lm: nn.Module, weights: dict[str, th.Tensor], misfit: str) -> None:
+    """Write weights into the adapter of a model.
+
+    :param lm: model with an adapter; it is changed in place.
+    :param weights: what :func:`read_weights` returned.
+    :param misfit: beginning of the message if they do not fit.
+    :raises ValueError: if they do not fit; the message names the weights.
+    """
+    try:
+        keys: Any = peft.set_peft_model_state_dict(lm, weights)
+    except (ValueError, RuntimeError) as error:  # of other shapes
+        raise ValueError(f"{misfit}: {error}") from error
     trainable = {name for name, weight in lm.named_parameters() if weight.requires_grad}
     wrong = [*sorted(trainable & set(keys.missing_keys)), *keys.unexpected_keys]
     if wrong:
-        raise ValueError(f"{_misfit(adapter)}: {len(wrong)} weights do not match, for instance {wrong[0]}")
-    return lm
+        raise ValueError(f"{misfit}: {len(wrong)} weights do not match, for instance {wrong[0]}")
 
 
 def _misfit(adapter: str) -> str:

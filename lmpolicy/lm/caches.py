@@ -134,6 +134,11 @@ class ScoreMemory:
         """Return the bytes of keys and table."""
         return self._key_bytes + self._table.numel() * self._table.element_size()
 
+    @property
+    def device(self) -> th.device:
+        """Return the device that the rows are on."""
+        return self._table.device
+
     def clear(self) -> None:
         """Forget all rows."""
         self._places: OrderedDict[bytes, int] = OrderedDict()
@@ -147,6 +152,28 @@ class ScoreMemory:
         :param keys: keys that are remembered; B of them.
         """
         return self._table[th.tensor([self._places[key] for key in keys], device=self._table.device)]
+
+    def rows(self, keys: Sequence[bytes], run: Callable[[list[int]], th.Tensor]) -> th.Tensor:
+        """Return the rows of prompts, ``(B, W)``, and remember those that are new.
+
+        :param keys: keys of the prompts; B of them.
+        :param run: computes the rows of prompts that are not remembered. It is given their places among the keys.
+        """
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            first.setdefault(key, place)
+        unknown = [key for key in first if key not in self]
+        if not unknown:
+            return self.read(keys)
+        new = run([first[key] for key in unknown])
+        known = [key for key in first if key in self]
+        # Read before the new ones are written, because these may take the places of known ones.
+        rows = th.cat([new, self.read(known)]) if known else new
+        self.write(unknown, new)
+        if len(unknown) == len(keys):
+            return rows
+        places = {key: place for place, key in enumerate([*unknown, *known])}
+        return rows[th.tensor([places[key] for key in keys], device=rows.device)]
 
     @th.inference_mode(False)  # what is made in inference mode could not be written to outside of it
     @th.no_grad()

@@ -200,6 +200,8 @@ def ignore_frozen_keys(policy: Any, keys: Any) -> None:
     :param keys: names that are missing and unexpected; it is changed in place.
     """
     frozen = policy.backbone.frozen
+    if policy.reference is None:  # one that the training had before is left out
+        keys.unexpected_keys[:] = [name for name in keys.unexpected_keys if not name.startswith("reference.")]
     keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]
 
 

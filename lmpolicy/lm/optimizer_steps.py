@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmpolicy.lm.checkpoints import shorten_steps
+
+
+def watch_steps(policy: Any) -> None:
+    """Add the hooks of this module to the optimizer of a policy.
+
+    :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`.
+    """
+    policy.optimizer.register_step_pre_hook(lambda *_: before_step(policy))
+    policy.optimizer.register_step_post_hook(lambda *_: after_step(policy))
+    policy.optimizer.register_state_dict_post_hook(shorten_steps)
+
 
 def before_step(policy: Any) -> None:
     """Check the gradients, hold the actor still while only the critic learns, and give the critic its own rate.

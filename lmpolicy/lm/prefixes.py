@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -81,6 +82,15 @@ class PrefixMemory:
     def forget(self) -> None:
         """Drop all prefixes, because the weights have changed."""
         self.kept.clear()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Keep nothing of what is remembered for a ``with`` block, in which other weights are in place."""
+        kept, self.kept = self.kept, []
+        try:
+            yield
+        finally:
+            self.kept = kept
 
     def recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """Return a remembered prefix of the prompts, if it saves tokens against a run of their own prefix.

@@ -40,6 +40,8 @@ class Scores(NamedTuple):
     :param answer_entropy: entropies of the distributions that the answer's tokens are from, summed, in nats, ``(B,)``.
     :param answer_tokens: number of tokens of each answer, int64 ``(B,)``.
     :param values: values of the prompts, ``(B,)``.
+    :param tokens: log-probability of each token of an answer, 0 behind its end, ``(B, W)``; W is 0 unless the scorer
+        was made to return them.
     """
 
     phrases: th.Tensor
@@ -47,6 +49,7 @@ class Scores(NamedTuple):
     answer_entropy: th.Tensor
     answer_tokens: th.Tensor
     values: th.Tensor
+    tokens: th.Tensor
 
 
 class Scorer:
@@ -69,6 +72,7 @@ class Scorer:
         which takes less memory and one more forward pass. ``None``: all queries run at once.
     :param cache_bytes: largest number of bytes that all caches of the policy may take, see
         :class:`~lmpolicy.lm.caches.CacheLimits`.
+    :param n_tokens: W, largest number of tokens of an answer, if their log-probabilities are asked one by one.
     """
 
     def __init__(
@@ -79,9 +83,10 @@ class Scorer:
         temperature: float = 1.0,
         micro_batch_size: int | None = None,
         cache_bytes: int = CACHE_BYTES,
+        n_tokens: int = 0,
     ) -> None:
         self.backbone, self.n_phrases, self.n_ids = backbone, n_phrases, n_ids
-        self.temperature, self.micro_batch_size = temperature, micro_batch_size
+        self.temperature, self.micro_batch_size, self.n_tokens = temperature, micro_batch_size, n_tokens
         self.limits = CacheLimits.of(cache_bytes, remembers_states=frozen_depth(backbone.lm) > 0)
         self._forward: Forward | None = None
         self._device = ""
@@ -169,8 +174,10 @@ class Scorer:
         phrases = self._phrases(queries, packed, logits)
         if not any(counts):
             nothing = values.new_zeros(len(queries))
-            return Scores(phrases, nothing, nothing, nothing.long(), values)
-        return Scores(phrases, *self._answers(queries, counts, positions, states), values)
+            tokens = values.new_zeros(len(queries), self.n_tokens)
+            return Scores(phrases, nothing, nothing, nothing.long(), values, tokens)
+        log_prob, entropy, n_tokens, tokens = self._answers(queries, counts, positions, states)
+        return Scores(phrases, log_prob, entropy, n_tokens, values, tokens)
 
     def _phrases(self, queries: Sequence[Query], packed: Packed, logits: th.Tensor) -> th.Tensor:
         """Return the scores of the phrases, ``(R, K)``."""
@@ -185,8 +192,8 @@ class Scorer:
 
     def _answers(
         self, queries: Sequence[Query], counts: list[int], positions: th.Tensor, states: th.Tensor
-    ) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        """Return log-probability, entropy and number of tokens of each answer, ``(R,)`` each."""
+    ) -> tuple[th.Tensor, th.Tensor, th.Tensor, th.Tensor]:
+        """Return log-probability, entropy and number of tokens of each answer, ``(R,)`` each, and its tokens'."""
         assert self._head is not None, "a scorer without n_ids was asked for answers"
         owners = th.from_numpy(np.repeat(np.arange(len(queries)), counts)).to(states.device)
         places = np.concatenate([query.prompt_length - 1 + np.arange(len(query.answer)) for query in queries])
@@ -195,7 +202,11 @@ class Scorer:
         log_probs, entropies = self._head(predictors, tokens, self.temperature)
         zeros = log_probs.new_zeros(len(queries))
         n_tokens = th.tensor(counts, device=states.device)
-        return zeros.index_add(0, owners, log_probs), zeros.index_add(0, owners, entropies), n_tokens
+        each = log_probs.new_zeros(len(queries), self.n_tokens)
+        if self.n_tokens:
+            columns = th.from_numpy(np.concatenate([np.arange(count) for count in counts])).to(states.device)
+            each = each.index_put((owners, columns), log_probs)
+        return zeros.index_add(0, owners, log_probs), zeros.index_add(0, owners, entropies), n_tokens, each
 
 
 def phrase_log_probs(packed: Packed, logits: th.Tensor) -> th.Tensor:

@@ -19,6 +19,7 @@ from lmpolicy.lm.model_settings import (
     normalize_lora,
     normalize_model_kwargs,
 )
+from lmpolicy.lm.reference import Reference, read_reference
 from lmpolicy.text.spaces import TextSpace, TokenSpace, tokenizer_fingerprint
 
 DEFAULT_LORA = {"r": 16, "lora_alpha": 32}
@@ -101,6 +102,8 @@ class PolicySettings:
         ``"8bit"``: LLM.int8. Both need the package bitsandbytes. Embeddings and output layer keep their precision.
     :param adapter: folder or hub id of a LoRA adapter of PEFT that the training starts from. Its own settings are used,
         so ``lora`` must be left out. Its dropout is set to 0.
+    :param reference: what the policy must not move far from while it is trained, see :class:`~lmpolicy.Reference`; such
+        an object, or its arguments by name. ``None``: nothing holds it.
     :raises ValueError: for a value out of range; the message names the setting, its allowed values and the value it
         got.
     """
@@ -123,6 +126,7 @@ class PolicySettings:
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
     quantization: str | None = None
     adapter: str | Path | None = None
+    reference: Reference | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.adapter is not None:
@@ -174,6 +178,7 @@ class PolicySettings:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "reference", read_reference(self.reference, self.lora))
 
     @classmethod
     def of(cls, policy_kwargs: Mapping[str, Any]) -> PolicySettings:

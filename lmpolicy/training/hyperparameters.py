@@ -84,6 +84,8 @@ class Hyperparameters(EnvSettings):
     """Whether the value loss also trains the LM."""
     critic_warmup: int = 0
     """Number of rollouts at the beginning that train only the critic. See :class:`~lmpolicy.CriticWarmup`."""
+    reference: Mapping[str, Any] | None = None
+    """Arguments of :class:`~lmpolicy.Reference`, which holds the policy near what it was. None: nothing holds it."""
 
     @property
     def ppo(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ class Hyperparameters(EnvSettings):
                 "score_normalization": self.score_normalization,
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
+                **({} if self.reference is None else {"reference": dict(self.reference)}),
             },
         }
 
@@ -129,6 +132,26 @@ class Hyperparameters(EnvSettings):
         learning rate is smaller, because one answer is several decisions.
         """
         return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
+
+    def after_warm_start(self, beta: float = 0.1) -> Hyperparameters:
+        """Return settings for a policy that has learnt from demonstrations.
+
+        The first updates of PPO would destroy what it has learnt, because the critic knows nothing yet. So the first
+        rollouts train the critic alone, learning rates are a fifth, advantages stay as small as they are, there is no
+        bonus for random actions, and a :class:`~lmpolicy.Reference` holds the policy near the one that the training
+        begins with.
+
+        :param beta: weight of the reference. The better the demonstrations, the more is right.
+        """
+        first, last = self.learning_rate
+        return replace(
+            self,
+            critic_warmup=2,
+            learning_rate=(first / 5, last / 5),
+            normalize_advantage=False,
+            ent_coef=(0.0, 0.0),
+            reference={"beta": beta, "of": "start"},
+        )
 
     def for_model(self, model: str) -> Hyperparameters:
         """Return settings for another language model than the bundled one.

@@ -17,6 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule, check_for_correct_spaces, get_device
 
 from lmpolicy.lm.checkpoints import OLD_LORA, RECORD, read_record, spaces_of
+from lmpolicy.lm.reference import BASE, START
 from lmpolicy.models import find
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.group_advantages import GroupAdvantages
@@ -166,6 +167,8 @@ def _settings(
     if OLD_LORA in state:
         stored["lora"] = json.loads(bytes(state[OLD_LORA].tolist()))
     stored.pop("adapter", None)  # its settings are in the checkpoint, and its weights have been trained since
+    if isinstance(stored.get("reference"), dict) and stored["reference"].get("of") != BASE:
+        stored["reference"] = {**stored["reference"], "of": START}  # its weights are in the checkpoint, too
     if stored.pop("trust_remote_code", False):
         log.warning("the checkpoint asks for trust_remote_code=True, which is ignored: pass it in policy_kwargs=")
     if model is not None:

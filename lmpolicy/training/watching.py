@@ -47,7 +47,8 @@ class WatchLearning(BaseCallback):
     ``train/policy_gradient_norm`` and ``train/value_gradient_norm`` are norms of the loss's gradient before clipping,
     at the weights of the LM and at those of the value head. They are means over the steps of the last update. With
     ``value_gradient=True``, the value loss is part of both. The first is left out where :class:`~lmpolicy.CriticWarmup`
-    does not change the LM.
+    does not change the LM. ``train/kl_to_reference`` is the mean divergence over the rows of the last update, if the
+    policy has a :class:`~lmpolicy.Reference`; ``train/reference_beta`` is its weight, if that is adapted.
 
     ``rollout/ep_rew_mean/<env_id>`` and ``rollout/ep_len_mean/<env_id>`` are means over the last 100 episodes of each
     env whose info has ``env_id``.
@@ -226,6 +227,9 @@ class WatchLearning(BaseCallback):
     def _record_norms(self) -> None:
         for name, norm in (self._norms.means() if self._norms is not None else {}).items():
             self.logger.record(f"train/{name}_gradient_norm", norm)
+        reference = policy_of(self).reference
+        for name, value in (reference.statistics() if reference is not None else {}).items():
+            self.logger.record(name, value)
 
     def _on_training_end(self) -> None:
         self._record_norms()  # norms of the last update, after which no rollout ends

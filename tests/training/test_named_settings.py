@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -14,7 +14,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import lmpolicy
-from lmpolicy import CriticWarmup, EntropySchedule, Hyperparameters, LMActorCriticPolicy, hyperparameters
+from lmpolicy import (
+    CriticWarmup,
+    EntropySchedule,
+    Hyperparameters,
+    LMActorCriticPolicy,
+    Reference,
+    hyperparameters,
+)
 from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.training.named_settings import NAMED_SETTINGS
 from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
@@ -179,6 +186,24 @@ def test_callbacks_are_there_where_the_settings_ask_for_them() -> None:
     assert isinstance(schedule, EntropySchedule)
     assert warm_up.rollouts == 3
     assert (schedule.start, schedule.end) == settings.ent_coef == (settings.ppo["ent_coef"], 0.0)
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Blackjack-v1", "BabyAI-GoToRedBallNoDists-v0"])
+def test_after_a_warm_start_the_policy_is_held(env_id: str) -> None:
+    plain = hyperparameters(env_id)
+    settings = plain.after_warm_start()
+    assert "reference" not in plain.ppo["policy_kwargs"]
+    assert settings.ppo["policy_kwargs"]["reference"] == {"beta": 0.1, "of": "start"}
+    assert settings.after_warm_start(beta=0.5).reference == {"beta": 0.5, "of": "start"}
+    assert [type(one) for one in settings.callbacks()] == [CriticWarmup]
+    assert settings.ppo["normalize_advantage"] is False
+    assert settings.ppo["ent_coef"] == 0
+    assert settings.learning_rate == tuple(rate / 5 for rate in plain.learning_rate)
+    changed = {"learning_rate", "reference", "normalize_advantage", "ent_coef", "critic_warmup"}
+    assert all(getattr(settings, f.name) == getattr(plain, f.name) for f in fields(settings) if f.name not in changed)
+    model = PPO(LMActorCriticPolicy, settings.make_env(seed=0, n_envs=1), device="cpu", **settings.ppo)
+    assert model.policy.settings.reference == Reference(beta=0.1, of="start")
+    json.dumps(settings.ppo["policy_kwargs"])
 
 
 def test_public_names_are_there() -> None:

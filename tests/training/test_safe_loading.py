@@ -186,6 +186,14 @@ def test_a_run_that_started_from_an_adapter(llama: str, learner: PPO, tmp_path: 
     assert "adapter" not in loaded.policy_kwargs
 
 
+def test_a_reference_is_not_read_from_where_the_file_says(llama: str, tmp_path: Path) -> None:
+    trained(llama, policy_kwargs={"reference": {"beta": 0.5}}).save(tmp_path / "model.zip")
+    edit_record(tmp_path / "model.zip", lambda record: record["settings"]["reference"].update(of="someone/adapter"))
+    policy: Any = lmpolicy.load(tmp_path / "model.zip", model=llama, device="cpu").policy
+    assert policy.settings.reference == lmpolicy.Reference(beta=0.5, of="start")
+    assert policy.reference.weights.taken
+
+
 def test_checkpoints_of_version_1(learner: PPO, saved: Path, llama: str) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -1,0 +1,184 @@
+"""Add the divergence from a reference to the loss of a learner that knows nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch as th
+from torch import nn
+
+from lmpolicy.lm.actor import Actor, Decision
+from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.caches import ScoreMemory
+from lmpolicy.lm.prefixes import PrefixMemory
+from lmpolicy.lm.reference import START, Reference
+from lmpolicy.lm.reference_weights import ReferenceWeights
+from lmpolicy.lm.settings import PolicySettings
+
+PREFIX = "reference."
+"""Beginning of the names of what a checkpoint holds of a reference."""
+TOO_FAR, TOO_NEAR = 1.5, 1 / 1.5
+"""Shares of the target divergence beyond which the weight of the divergence is doubled or halved."""
+
+
+class ReferenceTerm(nn.Module):
+    """Pull the policy towards its reference, with the gradient of ``beta * mean(KL)``.
+
+    The log-probabilities that PPO is given stay as they are. In the backward pass, the gradient of the divergence is
+    added where they came from. So PPO's own step is one on ``loss + beta * mean(KL)``.
+
+    The reference is scored by the policy's own scorer, without gradient and with other weights in place. Its scores
+    never change, so that they are remembered for each distinct decision: across epochs, updates and rollouts. What is
+    not remembered takes one forward pass.
+
+    :param backbone: language model with its adapter.
+    :param settings: settings of the policy.
+    :param max_bytes: largest number of bytes of the scores that are remembered.
+    :raises ValueError: if the reference does not fit the policy's adapter; the message says what to do.
+    :raises OSError: if the adapter of the reference cannot be read.
+    """
+
+    adapted: th.Tensor
+
+    def __init__(self, backbone: Backbone, settings: PolicySettings, max_bytes: int) -> None:
+        super().__init__()
+        assert isinstance(settings.reference, Reference)
+        self.settings: Reference = settings.reference
+        self.memory = ScoreMemory(max_bytes)
+        self.active = False
+        self._update: tuple[th.Tensor, int] | None = None  # sum of divergences and number of rows, of this update
+        self._last: tuple[th.Tensor, int] | None = None  # and of the one before
+        self.weights = ReferenceWeights(backbone, settings)
+        if self.settings.target is not None:  # a beta that is not adapted is as the settings say, also after loading
+            self.register_buffer("adapted", th.tensor(float(self.settings.beta)))
+        self.register_load_state_dict_post_hook(_loaded)
+
+    @property
+    def beta(self) -> float:
+        """Return the weight of the divergence now."""
+        return self.settings.beta if self.settings.target is None else float(self.adapted)
+
+    def forget(self) -> None:
+        """Drop the remembered scores, because the reference has changed."""
+        self.memory.clear()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let gradients be without this term in a ``with`` block, as when demonstrations are learnt."""
+        active, self.active = self.active, False
+        try:
+            yield
+        finally:
+            self.active = active
+
+    def pull(self, actor: Actor, decision: Decision) -> Decision:
+        """Return a decision whose log-probabilities bring the gradient of the divergence with them.
+
+        :param actor: actor of the policy.
+        :param decision: what the actor decided in an update, with gradient.
+        :raises MissingAdapterError: if the adapter of the reference is missing.
+        """
+        if not self.active or decision.scored is None or not decision.log_prob.requires_grad:
+            return decision
+        self.weights.settle(actor.scorer.backbone.lm)
+        comparison = actor.comparison(self.settings)
+        keys, actions = decision.keys, decision.actions
+        actor.beside = (self.memory,)  # a copy of the policy has an actor that does not know of it
+        if len(self.memory) and self.memory.device != decision.scored.device:
+            self.forget()
+
+        def run(places: list[int]) -> th.Tensor:
+            with self._in_place(actor):
+                return comparison.rows([keys[place] for place in places], actions[places])
+
+        with th.no_grad():
+            reference = self.memory.rows(comparison.names(keys, actions), run)
+        divergence = comparison.divergence(actions, decision.scored, reference)
+        total, rows = self._update or (0.0, 0)
+        self._update = divergence.detach().sum() + total, rows + len(keys)
+        return replace(decision, log_prob=_Pull.apply(decision.log_prob, divergence, self.beta))
+
+    @contextmanager
+    def _in_place(self, actor: Actor) -> Iterator[None]:
+        """Put the weights of the reference in place of the policy's, and set aside what was computed with those."""
+        scorer = actor.scorer
+        forward, lm = scorer.forward, scorer.backbone.lm  # the way to run the model is chosen before, if it was not yet
+        with ExitStack() as stack:
+            for cache in forward.caches():
+                if isinstance(cache, PrefixMemory):
+                    stack.enter_context(cache.set_aside())
+            stack.enter_context(self.weights.in_place(lm))
+            yield
+
+    def acted(self) -> None:
+        """Note that the policy acts in a rollout: the update before it, if there was one, is over."""
+        self.active = True
+        if self._update is None:
+            return
+        self._last, self._update = self._update, None
+        target = self.settings.target
+        if target is not None:
+            share = float(self._last[0]) / self._last[1] / target
+            self.adapted.mul_(2.0 if share > TOO_FAR else 0.5 if share < TOO_NEAR else 1.0)
+
+    def statistics(self) -> dict[str, float]:
+        """Return the mean divergence over the rows of the last update, and its weight if that is adapted.
+
+        :return: numbers by their names in the log; empty before the first update.
+        """
+        update = self._update or self._last
+        found = {} if update is None else {"train/kl_to_reference": float(update[0]) / update[1]}
+        return found | ({} if self.settings.target is None else {"train/reference_beta": self.beta})
+
+
+def make_reference(backbone: Backbone, actor: Actor, settings: PolicySettings) -> ReferenceTerm | None:
+    """Make the term of the reference that the settings name; ``None`` if they name none.
+
+    :param backbone: language model with its adapter.
+    :param actor: actor of the policy.
+    :param settings: settings of the policy.
+    :raises ValueError: if the reference does not fit the policy; the message says what to do.
+    """
+    if not isinstance(settings.reference, Reference):
+        return None
+    actor.comparison(settings.reference)
+    return ReferenceTerm(backbone, settings, actor.scorer.limits.scores // 2)
+
+
+def take_reference(term: ReferenceTerm | None, backbone: Backbone) -> None:
+    """Make the policy as it is now the reference.
+
+    :param term: term of the policy's reference.
+    :param backbone: language model with its adapter.
+    :raises ValueError: if there is no reference that could be set; the message says how there is one.
+    """
+    if term is None:
+        raise ValueError(
+            f'the policy has no reference: make it with policy_kwargs={{"reference": {{"beta": 0.1, "of": "{START}"}}}}'
+        )
+    term.weights.take(backbone.lm)
+    term.forget()
+
+
+class _Pull(th.autograd.Function):
+    """Return log-probabilities as they are, and in the backward pass add the gradient of the weighted divergence."""
+
+    @staticmethod
+    def forward(ctx: Any, log_prob: th.Tensor, divergence: th.Tensor, beta: float) -> th.Tensor:
+        ctx.weight = beta / max(1, divergence.numel())
+        return log_prob.view_as(log_prob)
+
+    @staticmethod
+    @th.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: th.Tensor) -> tuple[th.Tensor, th.Tensor, None]:
+        return gradient, th.full_like(gradient, ctx.weight), None
+
+
+def _loaded(term: ReferenceTerm, keys: Any) -> None:
+    """Drop the remembered scores after loading; the checkpoint may be of a policy with another reference, or none."""
+    for names in (keys.missing_keys, keys.unexpected_keys):
+        names[:] = [name for name in names if not name.startswith(PREFIX)]
+    term.forget()
