@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmpolicy.lm.judging import GuardWarning
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
+    from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
     from lmpolicy.training.env_settings import EnvCopies
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agent",
     "Checkpoints",
     "CriticWarmup",
     "EntropySchedule",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
+    "Agent": "lmpolicy.training.agent",
     "Checkpoints": "lmpolicy.training.checkpoints",
     "CriticWarmup": "lmpolicy.training.callbacks",
     "EntropySchedule": "lmpolicy.training.callbacks",
