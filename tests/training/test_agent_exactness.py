@@ -81,10 +81,8 @@ def test_one_episode_at_a_time_is_ppo(world: Any, normalize: bool, llama: str) -
     play_one_by_one(agent, env, lambda: not agent.is_learning, seed=0)
     assert agent.num_timesteps == 16
     same(weights(agent.learner), weights(model))
-    assert list(agent.learner.ep_info_buffer)[0].keys() == list(model.ep_info_buffer)[0].keys()
-    assert [(one["r"], one["l"]) for one in agent.learner.ep_info_buffer] == [
-        (one["r"], one["l"]) for one in model.ep_info_buffer
-    ]
+    mine, theirs = ([(one["r"], one["l"]) for one in each.ep_info_buffer] for each in (agent.learner, model))
+    assert mine == theirs  # also in the logs
 
 
 @pytest.mark.parametrize("world", [corridors, clocks])
@@ -94,15 +92,8 @@ def test_episodes_in_lockstep_are_ppo_with_as_many_envs(world: Any, llama: str) 
     model = ppo(llama, DummyVecEnv(envs), n_steps=8, batch_size=6)
     model.learn(48)
     task = world()[1]
-    agent = Agent.for_env(
-        world()[0],
-        llama,
-        task,
-        total_timesteps=48,
-        policy_kwargs=dict(TINY),
-        **words,
-        **{**OPTIONS, "n_steps": 24, "batch_size": 6},
-    )
+    options = {**words, **OPTIONS, "n_steps": 24, "batch_size": 6, "policy_kwargs": dict(TINY)}
+    agent = Agent.for_env(world()[0], llama, task, total_timesteps=48, **options)
     play_in_lockstep(agent, [world()[0] for _ in range(3)], 16, seed=0)
     assert agent.num_timesteps == 48
     assert not agent.is_learning
