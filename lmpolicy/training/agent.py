@@ -12,6 +12,7 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.agent_arguments import (
     check_schedules,
@@ -33,7 +34,7 @@ class Agent(Methods):
 
     The loop steps the env, or whatever the world is. The agent puts observations into words, lets the language model
     answer, and trains it with the unmodified PPO whenever ``n_steps`` steps have ended. Episodes that go on then are
-    bootstrapped with the value of their next prompt.
+    bootstrapped with the value of their next prompt. For callbacks and logs, the agent is one env.
 
     Example:
         >>> import gymnasium as gym
@@ -54,8 +55,8 @@ class Agent(Methods):
     A subclass may define ``get_system_prompt``, ``format_observation`` and ``extract_action``, which are those of
     LlamaGym, in place of a task. With ``extract_action``, the model writes its answers.
 
-    Several episodes may go on side by side, each with an id of its own. Several threads may use one agent; they are
-    answered one after the other. For callbacks and logs, the agent is one env.
+    Several episodes may go on side by side, each with an id of its own; also in threads, which are answered one after
+    the other.
 
     :param model: name of :mod:`lmpolicy.models`, hub id or folder of the language model; or named settings, see
         :func:`lmpolicy.hyperparameters`; or a learner with one env, as :func:`lmpolicy.load` returns it. ``None``: the
@@ -85,8 +86,7 @@ class Agent(Methods):
     :param arguments: those of the learner, e.g. ``n_steps``, ``learning_rate``, ``policy_kwargs`` and ``seed``, and
         those of :class:`~lmpolicy.TextObservationWrapper`, e.g. ``history`` and ``action_mode``.
     :raises TypeError: for a model that is no name, or an unknown argument.
-    :raises ValueError: if it is not clear which actions there are, or an argument is out of range; the message says
-        what to pass.
+    :raises ValueError: if nothing says which actions there are, or an argument is out of range.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Agent(Methods):
         """Make an agent with a learner that was saved, see :func:`lmpolicy.load`.
 
         :param path: file that :meth:`save` or :func:`lmpolicy.save` wrote.
-        :param task: as for the class, like all other arguments. Give those of the words as the agent had them.
+        :param task: as for the class, like all other arguments. Give them as the agent had them.
         :param model: name of the base model, where it is not in :mod:`lmpolicy.models`; or named settings.
         :param arguments: as for the class. Those of the learner take the place of those in the file.
         """
@@ -162,8 +162,7 @@ class Agent(Methods):
     def resume(cls, folder: str | Path, task: Any = None, *, model: Any = None, **arguments: Any) -> Agent:
         """Go on with the training of a run, see :func:`lmpolicy.resume`.
 
-        The agent had the callback :class:`~lmpolicy.Checkpoints`. Episodes that were running then are not continued:
-        the loop begins new ones.
+        It had the callback :class:`~lmpolicy.Checkpoints`. Running episodes are not continued: the loop begins new ones.
 
         :param folder: folder of the run.
         :param task: as for the class, like all other arguments. Give them as the run did.
@@ -171,6 +170,12 @@ class Agent(Methods):
         :param arguments: as for the class, ``callback`` and ``total_timesteps`` among them.
         """
         return cls(Saved(Path(folder), True, model), task, **arguments)
+
+    @property
+    def policy(self) -> LMActorCriticPolicy:
+        """Return the policy, e.g. for ``agent.policy.export(folder)``."""
+        assert isinstance(self.learner.policy, LMActorCriticPolicy)
+        return self.learner.policy
 
     @property
     def num_timesteps(self) -> int:
@@ -203,9 +208,8 @@ class Agent(Methods):
         :raises RuntimeError: if the last step of the episode has no reward yet.
         :raises ValueError: if the observation does not fit the space, or the two switches do not fit the episode.
         """
-        return self.act_together({episode: observation}, {episode: info}, deterministic=deterministic, learn=learn)[
-            episode
-        ]
+        switches = {"deterministic": deterministic, "learn": learn}
+        return self.act_together({episode: observation}, {episode: info}, **switches)[episode]
 
     def act_together(
         self,

@@ -23,7 +23,7 @@ WORDS = frozenset({*inspect.signature(EnvWords).parameters, "max_prompt_bytes"} 
 """Arguments of :class:`~lmpolicy.TextObservationWrapper` that an agent takes."""
 NOT_LEARNER = frozenset({"self", "policy", "env", "device", "_init_setup_model"})
 """Arguments of a learner that the agent gives itself."""
-FREE_TEXT: dict[str, Any] = {"n_steps": 128, "batch_size": 64, "learning_rate": 2e-4, "target_kl": 0.05, "history": 16}
+FREE_TEXT: dict[str, Any] = {"n_steps": 128, "learning_rate": 2e-4, "target_kl": 0.05, "history": 16}
 """For agents with an ``extract_action`` of their own, where nothing else is said: small steps, as in
 :meth:`~lmpolicy.Hyperparameters.for_free_text`, and the conversation so far, as in LlamaGym."""
 PPO_NAMES = {
@@ -213,13 +213,19 @@ def is_tokenizer(value: Any) -> bool:
 
 
 def check_tokenizer(tokenizer: Any, learner: OnPolicyAlgorithm) -> None:
-    """Report a tokenizer that is not used.
+    """Refuse what is no tokenizer, and report one that is not used.
 
     :param tokenizer: what the user gives; ``None``: nothing.
     :param learner: the learner, whose model has a tokenizer.
+    :raises TypeError: if it is something else.
     """
     policy = learner.policy
     assert isinstance(policy, LMActorCriticPolicy)
+    if tokenizer is not None and not is_tokenizer(tokenizer):
+        raise TypeError(
+            f"tokenizer is a tokenizer of Transformers, as for agents of LlamaGym, got {tokenizer!r}: leave it "
+            "out, because the model brings its own"
+        )
     if tokenizer is not None and tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(policy.backbone.tokenizer):
         log.warning(
             "The tokenizer %r is not used: the model %r brings its own", type(tokenizer).__name__, policy.settings.model

@@ -114,7 +114,7 @@ class Episode:
     def statistics(self) -> dict[str, float]:
         """Return and length, as the ``Monitor`` of Stable-Baselines3 writes them, and the seconds it took."""
         seconds = round(time.time() - self.begin, 6)
-        return {"r": round(sum(self.rewards), 6), "l": len(self.rewards), "t": seconds}
+        return {"r": round(float(sum(self.rewards)), 6), "l": len(self.rewards), "t": seconds}
 
     @property
     def messages(self) -> list[dict[str, str]]:

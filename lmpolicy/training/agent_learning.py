@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,13 +62,16 @@ class Learning:
         self.updates = 0
         self.statistics: dict[str, Any] = {}  # what the last update logged
 
-    def decide(self, rows: NDArray[np.uint8]) -> tuple[NDArray[Any], th.Tensor, th.Tensor]:
+    def decide(self, keys: Sequence[Hashable], rows: NDArray[np.uint8]) -> tuple[NDArray[Any], th.Tensor, th.Tensor]:
         """Let the policy act.
 
+        :param keys: ids of the episodes; B of them.
         :param rows: prompts, ``(B, max_bytes)``.
         :return: actions ``(B,)`` or ``(B, W)``, values ``(B, 1)`` and log-probabilities ``(B,)``.
         """
         self._open_rollout()
+        for key in keys:
+            self._streams.of(key)  # in the order in which they act
         with th.no_grad():
             actions, values, log_probs = self.learner.policy(th.as_tensor(rows, device=self.learner.device))
         return actions.cpu().numpy(), values, log_probs

@@ -193,7 +193,7 @@ class Playing:
                 continue
             rows = np.stack([self._episodes[key].reading.row for key in asked])
             if learns:
-                actions, values, log_probs = self.learning.decide(rows)
+                actions, values, log_probs = self.learning.decide(asked, rows)
             else:
                 actions, _ = self.learning.learner.policy.predict(rows, deterministic=deterministic)
             for place, key in enumerate(asked):

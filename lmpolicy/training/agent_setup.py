@@ -111,6 +111,8 @@ class Setup:
         else:
             kwargs = {"model": None if name is None else str(name), **of_learner.pop("policy_kwargs", {})}
             _check_rollout(of_learner, algorithm)
+            if "n_steps" in of_learner and algorithm is PPO:
+                of_learner.setdefault("batch_size", min(64, of_learner["n_steps"]))  # 64 is SB3's default
             self.learner = algorithm(LMActorCriticPolicy, env, device=device, policy_kwargs=kwargs, **of_learner)
         if isinstance(env, VecNormalize):
             env.gamma = self.learner.gamma

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from lmpolicy import Agent
+from lmpolicy import Agent, TextTask
 
 
 def play_one_by_one(
@@ -51,3 +51,33 @@ def play_in_lockstep(agent: Agent, envs: Sequence[gym.Env], steps: int, seed: in
         {number: observation for number, (observation, _) in now.items()},
         {number: info for number, (_, info) in now.items()},
     )
+
+
+class Clock(gym.Env):
+    """Counts to 5; a time limit may cut it off before. Action 1 earns the count."""
+
+    observation_space = gym.spaces.Discrete(8)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, limit: int = 5) -> None:
+        self.limit = limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count, self.steps = int(self.np_random.integers(4)), 0
+        return self.count, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count, self.steps = self.count + 1, self.steps + 1
+        terminated = self.count >= 5
+        return self.count, float(action * self.count), terminated, self.steps >= self.limit and not terminated, {}
+
+
+class Ticks(TextTask):
+    """Words for the clock."""
+
+    system_prompt = "Watch the clock."
+    action_texts = ("wait", "ring the bell")
+
+    def format_observation(self, observation: Any) -> str:
+        return f"It is {observation}."
