@@ -52,11 +52,10 @@ class Agent(Methods):
         >>> statistics["env_steps"] == statistics["length"]
         True
 
-    A subclass may define ``get_system_prompt``, ``format_observation`` and ``extract_action``, which are those of
-    LlamaGym, in place of a task. With ``extract_action``, the model writes its answers.
+    A subclass may define LlamaGym's ``get_system_prompt``, ``format_observation`` and ``extract_action`` in place of a
+    task. With ``extract_action``, the model writes its answers.
 
-    Several episodes may go on side by side, each with an id of its own; also in threads, which are answered one after
-    the other.
+    Several episodes may go on side by side, each with an id of its own, also in several threads.
 
     :param model: name of :mod:`lmpolicy.models`, hub id or folder of the language model; or named settings, see
         :func:`lmpolicy.hyperparameters`; or a learner with one env, as :func:`lmpolicy.load` returns it. ``None``: the
@@ -162,7 +161,7 @@ class Agent(Methods):
     def resume(cls, folder: str | Path, task: Any = None, *, model: Any = None, **arguments: Any) -> Agent:
         """Go on with the training of a run, see :func:`lmpolicy.resume`.
 
-        It had the callback :class:`~lmpolicy.Checkpoints`. Running episodes are not continued: the loop begins new ones.
+        It had the callback :class:`~lmpolicy.Checkpoints`. The loop begins new episodes.
 
         :param folder: folder of the run.
         :param task: as for the class, like all other arguments. Give them as the run did.
@@ -208,8 +207,8 @@ class Agent(Methods):
         :raises RuntimeError: if the last step of the episode has no reward yet.
         :raises ValueError: if the observation does not fit the space, or the two switches do not fit the episode.
         """
-        switches = {"deterministic": deterministic, "learn": learn}
-        return self.act_together({episode: observation}, {episode: info}, **switches)[episode]
+        found = self.act_together({episode: observation}, {episode: info}, deterministic=deterministic, learn=learn)
+        return found[episode]
 
     def act_together(
         self,

@@ -22,7 +22,7 @@ from lmpolicy.training.agent_task import Methods, MethodsTask, action_space_of, 
 from lmpolicy.training.hyperparameters import Hyperparameters
 from lmpolicy.training.resuming import resume
 from lmpolicy.training.safe_loading import load
-from lmpolicy.training.told_env import ToldEnv, World
+from lmpolicy.training.told_env import Anything, ToldEnv, World
 from lmpolicy.wrapper import TextObservationWrapper
 
 
@@ -127,6 +127,9 @@ class Setup:
         arguments: dict[str, Any],
     ) -> None:
         env, chosen, made = world.env, world.task, None
+        mode = arguments.setdefault("action_mode", "generate" if "extract_action" in own else "score")
+        anything = World(None, Anything())
+        check_arguments(env or anything, TextObservationWrapper, mode, arguments.get("history", 0), None)
         if settings is not None:
             chosen = settings.task if chosen is None and world.actions is None else chosen
             if env is None and (world.is_silent or chosen is settings.task):
@@ -138,8 +141,6 @@ class Setup:
             observations = env.observation_space
         task = MethodsTask(agent, own, base) if own else base
         around = World(observations, space) if env is None else env
-        mode = arguments.setdefault("action_mode", "generate" if "extract_action" in own else "score")
-        check_arguments(around, TextObservationWrapper, mode, arguments.get("history", 0), None)
         self.rows = bind(task, around, arguments.pop("max_prompt_bytes", 2048))
         if made is not None:
             made.close()

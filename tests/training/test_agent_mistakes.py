@@ -34,12 +34,12 @@ def playing(llama: str) -> Agent:
         (
             lambda agent: agent.assign_reward(1.0, "x"),
             RuntimeError,
-            "assign_reward: episode 'x' is not running.*now: 0",
+            "assign_reward: episode 'x' is not running.*: 0",
         ),
         (
             lambda agent: agent.terminate_episode(episode="x"),
             RuntimeError,
-            "terminate_episode: episode 'x' is not runn",
+            "terminate_episode: episode 'x' is not",
         ),
         (lambda agent: agent.assign_reward(None), TypeError, r"a reward is one number, got None: 0\.0 if"),
         (lambda agent: agent.assign_reward([1, 2]), TypeError, r"a reward is one number, got \[1, 2\]"),
@@ -50,7 +50,7 @@ def playing(llama: str) -> Agent:
         (
             lambda agent: agent.act(3, learn=False),
             ValueError,
-            "began with learn=True, and an episode is learnt from as a",
+            "began with learn=True, and an episode is learnt",
         ),
         (lambda agent: agent.act(3, deterministic=True), ValueError, "pass learn=False with it"),
         (lambda agent: agent.terminate_episode("yes"), TypeError, "truncated is True or False, got 'yes'"),
@@ -69,9 +69,7 @@ def test_one_reward_for_each_action(llama: str) -> None:
     agent = Agent(llama, Ticks(), env=Clock(), **SMALL)
     agent.act(0, episode="one")
     for call in (lambda: agent.act(1, episode="one"), lambda: agent.act_together({"two": 0, "one": 1})):
-        with pytest.raises(
-            RuntimeError, match=r"'one' acts again, but its last action has no reward.*ids of their own"
-        ):
+        with pytest.raises(RuntimeError, match=r"'one' acts again, but its last action has no reward.*ids of their"):
             call()
     with pytest.raises(RuntimeError, match=r"the last action of episode 'one' has no reward yet.*0\.0 if it earned"):
         agent.terminate_episode(episode="one")
@@ -99,7 +97,7 @@ def test_one_reward_for_each_action(llama: str) -> None:
         (
             {"actions": ["a", "b"], "model": th.nn.Linear(2, 2)},
             TypeError,
-            "model is the name or the folder.*got Linear",
+            "model is the name or the.*got Linear",
         ),
         ({"actions": "can"}, ValueError, "set max_actions"),
         ({"task": lmpolicy.envs.Blackjack}, ValueError, r"Blackjack reads its words from the env .*: pass env="),
