@@ -113,7 +113,6 @@ class Agent(Methods):
     ) -> None:
         if is_tokenizer(task):
             tokenizer, task = task, None
-        configs = generate_arguments(generate_config_dict), ppo_arguments(ppo_config_dict)
         world = WorldArguments(task, env, actions, action_space, observation_space, system_prompt, format_observation)
         setup = Setup(
             self,
@@ -123,7 +122,7 @@ class Agent(Methods):
             normalize_reward=normalize_reward,
             algorithm=algorithm,
             callback=callback,
-            arguments=joined(*configs, arguments),
+            arguments=joined(generate_arguments(generate_config_dict), ppo_arguments(ppo_config_dict), arguments),
         )
         self.learner = setup.learner
         """Learner of Stable-Baselines3, with its ``policy`` and ``logger``."""
