@@ -79,6 +79,8 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     """One after another, as a reader would enter them: later blocks may use what earlier ones made."""
     if name == "docs/guide/worlds.md":
         pytest.importorskip("minigrid")
+    if name == "docs/guide/coming-from-llamagym.md":
+        pytest.importorskip("textworld")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stable_baselines3, "PPO", ShortPPO)
     namespace: dict[str, Any] = {"__name__": "__main__"}
