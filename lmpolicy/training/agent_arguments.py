@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 WORDS = frozenset({*inspect.signature(EnvWords).parameters, "max_prompt_bytes"} - {"task", "env_space", "rows"})
 """Arguments of :class:`~lmpolicy.TextObservationWrapper` that an agent takes."""
-NOT_LEARNER = frozenset({"self", "policy", "env", "device", "_init_setup_model"})
+NOT_LEARNER = frozenset(
+    {"self", "policy", "env", "device", "_init_setup_model", "args", "kwargs", "monitor_wrapper"}
+    | {"supported_action_spaces"}
+)
 """Arguments of a learner that the agent gives itself."""
 FREE_TEXT: dict[str, Any] = {"n_steps": 128, "learning_rate": 2e-4, "target_kl": 0.05, "history": 16}
 """For agents with an ``extract_action`` of their own, where nothing else is said: small steps, as in
@@ -134,7 +137,8 @@ def split(arguments: Mapping[str, Any], algorithm: type[OnPolicyAlgorithm]) -> t
     :param algorithm: class of the learner.
     :raises TypeError: for an argument of neither; the message names those that are spelt like it.
     """
-    of_learner = set(inspect.signature(algorithm).parameters) - NOT_LEARNER
+    kinds = [kind for kind in algorithm.__mro__ if issubclass(kind, OnPolicyAlgorithm)]  # some pass on **kwargs
+    of_learner = {name for kind in kinds for name in inspect.signature(kind).parameters} - NOT_LEARNER
     unknown = sorted(set(arguments) - WORDS - of_learner)
     if unknown:
         near = difflib.get_close_matches(unknown[0], sorted(WORDS | of_learner), n=3)

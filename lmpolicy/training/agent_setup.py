@@ -111,7 +111,7 @@ class Setup:
         else:
             kwargs = {"model": None if name is None else str(name), **of_learner.pop("policy_kwargs", {})}
             _check_rollout(of_learner, algorithm)
-            if "n_steps" in of_learner and algorithm is PPO:
+            if "n_steps" in of_learner and issubclass(algorithm, PPO):
                 of_learner.setdefault("batch_size", min(64, of_learner["n_steps"]))  # 64 is SB3's default
             self.learner = algorithm(LMActorCriticPolicy, env, device=device, policy_kwargs=kwargs, **of_learner)
         if isinstance(env, VecNormalize):
@@ -220,7 +220,7 @@ def _check_rollout(arguments: dict[str, Any], algorithm: type[OnPolicyAlgorithm]
 
     :raises ValueError: if it is no number of steps that can be learnt from.
     """
-    least = 2 if algorithm is PPO else 1
+    least = 2 if issubclass(algorithm, PPO) else 1
     for name in ("n_steps", "batch_size"):
         value = arguments.get(name, least)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

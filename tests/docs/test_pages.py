@@ -17,6 +17,8 @@ import pytest
 import stable_baselines3
 from stable_baselines3 import PPO
 
+import lmpolicy.training.agent  # noqa: F401 - before PPO is replaced, because agents keep the one they find
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES if "_build" not in page.parts}

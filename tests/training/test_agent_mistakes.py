@@ -170,3 +170,18 @@ def test_another_tokenizer_is_reported(llama: str, caplog: pytest.LogCaptureFixt
         assert "is not used" not in caplog.text
         Agent(llama, load_tokenizer(None), actions=["a", "b"], **SMALL)
     assert "is not used: the model" in caplog.text
+
+
+class Mine(PPO):
+    """A learner of a user, which passes its arguments on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+def test_learners_that_pass_arguments_on(llama: str) -> None:
+    agent = Agent(llama, actions=["a", "b"], algorithm=Mine, gamma=0.5, **SMALL)
+    assert isinstance(agent.learner, Mine)
+    assert (agent.learner.gamma, agent.learner.batch_size) == (0.5, 4)
+    with pytest.raises(TypeError, match="no argument 'kwargs'"):
+        Agent(llama, actions=["a", "b"], algorithm=Mine, kwargs=1)
