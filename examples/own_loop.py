@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 import lmpolicy
 from lmpolicy import Agent, Checkpoints
@@ -37,20 +38,42 @@ def main(argv=None):
     except (OSError, ValueError) as error:  # no such language model or run, or a run that is complete
         raise SystemExit(str(error)) from None
 
-    tables = {number: gym.make(ENV_ID) for number in range(TABLES)}
+    def evaluate():
+        mean, deviation = agent.evaluate(gym.make(ENV_ID), args.episodes, seed=args.seed + 1000)
+        return mean, deviation / args.episodes**0.5
+
+    scores = {"random": play_at_random(args.episodes, args.seed + 1000)}
+    if not args.resume:
+        scores["before training"] = evaluate()
+    tables, ending = {number: gym.make(ENV_ID) for number in range(TABLES)}, ""
     try:
         play(agent, tables, args.seed + agent.num_timesteps)
     except KeyboardInterrupt:
-        print("stopped early by Ctrl-C")
+        ending = " (stopped early by Ctrl-C)"
     agent.close()
     checkpoint = agent.save(run / "model")
 
-    mean, deviation = agent.evaluate(gym.make(ENV_ID), args.episodes, seed=args.seed + 1000)
-    error = deviation / args.episodes**0.5
+    scores["after training"] = evaluate()
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is about -0.05: the house wins)")
-    print(f"  after training  {mean:7.2f} +- {error:.2f}")
-    print(f"learnt in {agent.num_timesteps:,} env steps")
+    for name, (mean, error) in scores.items():
+        print(f"  {name:<16}{mean:7.2f} +- {error:.2f}")
+    print(f"learnt in {agent.num_timesteps:,} env steps{ending}")
     print(f"checkpoint  {checkpoint}")
+
+
+def play_at_random(episodes, seed):
+    """Return the mean return of random play, and its standard error."""
+    env, returns = gym.make(ENV_ID), []
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(episodes):
+        env.reset()
+        done = False
+        while not done:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            done = terminated or truncated
+        returns.append(reward)
+    return np.mean(returns), np.std(returns) / episodes**0.5
 
 
 def play(agent, tables, seed):
@@ -84,7 +107,13 @@ def parse_arguments(argv):
     parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
     parser.add_argument("--output", type=Path, default=Path("runs/own_loop"), help="folder of numbered runs")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    try:
+        if args.device != "auto":
+            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+    return args
 
 
 if __name__ == "__main__":

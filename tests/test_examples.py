@@ -21,7 +21,7 @@ from stable_baselines3 import PPO
 import lmpolicy
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "real_model", "text_world")
+NAMES = ("blackjack", "cartpole", "custom_task", "frozen_lake", "many_envs", "own_loop", "real_model", "text_world")
 WRITING = ("blackjack", "cartpole", "real_model")
 PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.filterwarnings("ignore:rich is experimental")  # Stable-Baselines3's progress bar
