@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lmpolicy.lm.reference import Reference
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
+    from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
     from lmpolicy.training.demonstration import Demonstration
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agent",
     "Checkpoints",
     "CriticWarmup",
     "Demonstration",
@@ -77,6 +79,7 @@ __all__ = [
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
+    "Agent": "lmpolicy.training.agent",
     "Checkpoints": "lmpolicy.training.checkpoints",
     "CriticWarmup": "lmpolicy.training.callbacks",
     "Demonstration": "lmpolicy.training.demonstration",

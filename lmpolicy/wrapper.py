@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,18 +12,13 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.envs import default_model, task_for
-from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
-from lmpolicy.text.parse_errors import ParseErrorRule
-from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
+from lmpolicy.text.env_words import EnvWords, Reading
 from lmpolicy.text.prompt import Prompt
-from lmpolicy.text.prompt_composer import PromptComposer
-from lmpolicy.text.spaces import TextSpace, replace_surrogates
+from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
-
-Turns = deque[tuple[str, str]]
-"""What the agent read, and what it did, in earlier steps."""
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -96,10 +89,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         task does not fit the env, or a parameter is out of range.
     """
 
-    _phrases: ActionPhrases | None = None
-    _prompt: Prompt | None = None
-    _past_text = ""
-    _legal: Mapping[str, Any] = MappingProxyType({})
+    _now: Reading | None = None
 
     def __init__(
         self,
@@ -122,30 +112,27 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         training: bool = True,
     ) -> None:
         check_arguments(env, TextObservationWrapper, action_mode, history, render_mode)
-        given: dict[str, Any] = {"task": task, "history": history, "max_prompt_bytes": max_prompt_bytes}
-        given |= {"action_bins": action_bins, "max_actions": max_actions, "n_actions": n_actions, "training": training}
-        given |= {"render_mode": render_mode, "action_mode": action_mode, "tokenizer": tokenizer}
-        given |= {"max_new_tokens": max_new_tokens, "close_with_phrase": close_with_phrase}
-        given |= {"on_parse_error": on_parse_error, "parse_error_reward": parse_error_reward}
-        RecordConstructorArgs.__init__(self, **given, fallback_action=fallback_action)
+        words: dict[str, Any] = {"history": history, "action_bins": action_bins, "max_actions": max_actions}
+        words |= {"n_actions": n_actions, "action_mode": action_mode, "tokenizer": tokenizer}
+        words |= {"max_new_tokens": max_new_tokens, "close_with_phrase": close_with_phrase}
+        words |= {"on_parse_error": on_parse_error, "parse_error_reward": parse_error_reward}
+        words |= {"fallback_action": fallback_action}
+        given: dict[str, Any] = {
+            "task": task,
+            "max_prompt_bytes": max_prompt_bytes,
+            "render_mode": render_mode,
+            "training": training,
+        }
+        RecordConstructorArgs.__init__(self, **given, **words)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
-        self.training, self._random, self._history = training, np.random.default_rng(), Turns(maxlen=history)
+        self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
         space = self.observation_space = TextSpace(max_prompt_bytes, default_model=default_model(env, self.task))
-        chooses = action_mode == "score" or close_with_phrase
-        if chooses or names_phrases(self.task, env.action_space, action_bins):
-            self._phrases = ActionPhrases(self.task, env.action_space, action_bins, max_actions)
-        width = space_width(n_actions, self._phrases.width) if chooses and self._phrases else 0
-        if action_mode == "score":
-            self._reader: ActionReader = PhraseReader(width)
-        else:
-            rule = ParseErrorRule(env.action_space, on_parse_error, parse_error_reward, fallback_action)
-            reading = tokenizer or space.default_model, max_new_tokens
-            self._reader = AnswerReader(self.task, self._phrases, rule, *reading, n_phrases=width)
+        self._words = EnvWords(self.task, env.action_space, space, **words)
+        self._reader = self._words.reader
         self.action_space = self._reader.action_space
-        self._composer = PromptComposer(space, self.task, self._phrases, self._reader.instruction, self._reader.cue)
 
     def _set_render_mode(self, render_mode: str | None) -> None:
         self._own_render_mode = render_mode
@@ -159,9 +146,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self._prompt is None:
+        if self._now is None:
             raise gym.error.ResetNeeded("there is no prompt before env.reset()")
-        return self._prompt
+        return self._now.prompt
 
     @property
     def fixed_phrases(self) -> tuple[str, ...] | None:
@@ -199,11 +186,11 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises TypeError: if the env returns something else than an observation and a dict.
         """
         observation, info = reset_env(self.env, seed, options)
-        self._history.clear()
         if seed is not None:
             self._random = np.random.default_rng(seed)
-        row = self._read(observation, info, ended=False)
-        return row, {**info, "prompt_truncated": self._composer.shortened}
+        self._now = None
+        self._now = self._words.first(observation, info)
+        return self._now.row, {**info, "prompt_truncated": self._words.shortened}
 
     def step(
         self, action: int | np.integer | NDArray[Any] | str
@@ -216,16 +203,16 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises TypeError: if the action is none of these, or the env returns something else than Gymnasium asks for.
         :raises ValueError: if the action is not legal now; the message lists what is.
         """
-        answer = self.read_answer(action)
+        answer, before = self.read_answer(action), self._now
+        assert before is not None
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
-        if self._history.maxlen:
-            self._history.append((self._past_text, replace_surrogates(answer.text)))
-        row = self._read(observation, info, ended=terminated or truncated)
-        info = {**info, "prompt_truncated": self._composer.shortened, **answer.info}
+        self._now = None  # after an error in reading, only a reset helps: the env has moved on
+        self._now = self._words.after(before, answer, observation, info, ended=terminated or truncated)
+        info = {**info, "prompt_truncated": self._words.shortened, **answer.info}
         if answer.parse_error and self.training:
             reward += answer.penalty
-        return row, reward, terminated, truncated, info
+        return self._now.row, reward, terminated, truncated, info
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.
@@ -241,9 +228,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param action: as for :meth:`step`.
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self._prompt is None or (self._phrases is not None and not self._legal):
+        if self._now is None:
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        return self._reader.read(action, self._legal, self._random)
+        return self._words.answer(action, self._now, self._random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
         """Make the row of any observation.
@@ -259,34 +246,4 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param info: the env's info, if the task's phrases depend on it.
         :return: uint8 ``(max_prompt_bytes,)``.
         """
-        text = self._describe(observation, "format_observation")
-        return self._composer.compose(self._history, text, tuple(self._legal_in(observation, info or {})))[1]
-
-    def _read(self, observation: Any, info: dict[str, Any], ended: bool) -> NDArray[np.uint8]:
-        """Put the observation into words, and return the row of the new prompt."""
-        text = self._describe(observation, "format_observation")
-        # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
-        self._legal = self._legal_in(observation, info) or (self._legal if ended else {})
-        if not self._legal and self._phrases is not None:
-            raise ValueError(
-                f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
-                "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
-            )
-        if self._phrases is not None and self._phrases.fixed is None:
-            self._reader.check(self._legal)
-        if self._history.maxlen:
-            own = type(self.task).format_past is not TextTask.format_past
-            self._past_text = self._describe(observation, "format_past") if own else text
-        self._prompt, row = self._composer.compose(self._history, text, tuple(self._legal))
-        return row
-
-    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-        """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
-        return {} if self._phrases is None else self._phrases.legal(observation, info)
-
-    def _describe(self, observation: Any, method: str) -> str:
-        """Put an observation into words by a method of the task."""
-        text = getattr(self.task, method)(observation)
-        if not isinstance(text, str):
-            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
-        return text if text.isascii() else replace_surrogates(text)
+        return self._words.encode(observation, info or {}, () if self._now is None else self._now.history)

@@ -28,6 +28,7 @@ NAMES = (
     "frozen_lake",
     "group_advantages",
     "many_envs",
+    "own_loop",
     "real_model",
     "text_world",
     "warm_start",

@@ -151,7 +151,10 @@ class WatchLearning(BaseCallback):
         rewards = self.locals["rewards"] if original is None else original()
         self._rewards.append(np.array(rewards))  # a copy: SB3 adds the value of cut-off episodes in place
         for number, info in enumerate(infos):
-            self._count_truncated(number, info, bool(dones[number]))
+            if "prompt_shortened" in info:  # of an agent, which knows it of the prompt that was acted on
+                self._truncations.append(info["prompt_shortened"])
+            else:
+                self._count_truncated(number, info, bool(dones[number]))
             if "parse_error" in info:
                 self._parse_errors.append(bool(info["parse_error"]))
             if "action_clipped" in info:
@@ -201,6 +204,7 @@ class WatchLearning(BaseCallback):
     def _show_turns(self, keys: list[bytes]) -> None:
         """Write, log and print a table of random turns."""
         n_envs, buffer = self.training_env.num_envs, learner_of(self).rollout_buffer
+        places = self.locals.get("places", range(len(keys)))  # an agent puts its steps into another order
         rewards, values = np.concatenate(self._rewards), buffer.values.reshape(-1)
         chosen = np.sort(self._random.choice(len(keys), min(self.n_turns, len(keys)), replace=False)).tolist()
         probabilities = policy_of(self).actor.probabilities([keys[n] for n in chosen]).tolist()
@@ -209,11 +213,11 @@ class WatchLearning(BaseCallback):
                 keys[n],
                 shares,
                 int(buffer.actions.reshape(len(keys), -1)[n, 0]),
-                env_step=self._first_step + (n // n_envs + 1) * n_envs,
+                env_step=self._first_step + int(places[n] // n_envs + 1) * n_envs,
                 env=n % n_envs,
-                reward=float(rewards[n]),
+                reward=float(rewards[places[n]]),
                 value=float(values[n]),
-                answer=None if shares else self._answers[n],
+                answer=None if shares else self._answers[places[n]],
             )
             for n, shares in zip(chosen, probabilities, strict=True)
         ]

@@ -17,6 +17,8 @@ import pytest
 import stable_baselines3
 from stable_baselines3 import PPO
 
+import lmpolicy.training.agent  # noqa: F401 - before PPO is replaced, because agents keep the one they find
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES if "_build" not in page.parts}
@@ -79,6 +81,8 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     """One after another, as a reader would enter them: later blocks may use what earlier ones made."""
     if name == "docs/guide/worlds.md":
         pytest.importorskip("minigrid")
+    if name == "docs/guide/coming-from-llamagym.md":
+        pytest.importorskip("textworld")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stable_baselines3, "PPO", ShortPPO)
     namespace: dict[str, Any] = {"__name__": "__main__"}

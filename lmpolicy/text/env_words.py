@@ -1,0 +1,176 @@
+"""Put the observations of one env into words, and read answers as its actions; no env is needed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
+from lmpolicy.text.parse_errors import ParseErrorRule
+from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
+from lmpolicy.text.prompt import Prompt
+from lmpolicy.text.prompt_composer import PromptComposer
+from lmpolicy.text.spaces import TextSpace, replace_surrogates
+from lmpolicy.text.task import TextTask
+
+Turns = tuple[tuple[str, str], ...]
+"""What the agent read, and what it did, in earlier steps; the oldest first."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Hold what the agent reads at one step of an episode."""
+
+    prompt: Prompt
+    """The chat messages and the legal phrases."""
+    row: NDArray[np.uint8]
+    """The prompt as a row of the :class:`~lmpolicy.TextSpace`."""
+    legal: Mapping[str, Any]
+    """The legal phrases, each with its env action; empty where the env's actions have no phrases."""
+    past_text: str
+    """The words for this observation in later prompts; empty where prompts have no history."""
+    history: Turns
+    """The turns that this prompt repeats, before it was shortened."""
+
+
+class EnvWords:
+    """Put the observations of one env into words, and read answers as its actions.
+
+    Several episodes of the env may go on side by side: what belongs to an episode is in its :class:`Reading`.
+
+    :param task: a bound task.
+    :param env_space: the env's own action space.
+    :param rows: the space of the prompts.
+    :param history: see :class:`~lmpolicy.TextObservationWrapper`, like all parameters below.
+    :param action_bins: as there.
+    :param max_actions: as there.
+    :param n_actions: as there.
+    :param action_mode: as there.
+    :param tokenizer: as there.
+    :param max_new_tokens: as there.
+    :param close_with_phrase: as there.
+    :param on_parse_error: as there.
+    :param parse_error_reward: as there.
+    :param fallback_action: as there.
+    :raises TypeError: if the actions cannot be listed.
+    :raises ValueError: if the system prompt and the phrases alone do not fit, the task does not fit the actions, or a
+        parameter is out of range.
+    """
+
+    def __init__(
+        self,
+        task: TextTask,
+        env_space: spaces.Space,
+        rows: TextSpace,
+        *,
+        history: int = 0,
+        action_bins: int | Sequence[int] | None = None,
+        max_actions: int | None = None,
+        n_actions: int | None = None,
+        action_mode: str = "score",
+        tokenizer: Any = None,
+        max_new_tokens: int = 32,
+        close_with_phrase: bool = False,
+        on_parse_error: str = "penalize",
+        parse_error_reward: float = -1.0,
+        fallback_action: Any = None,
+    ) -> None:
+        self.task, self.max_turns = task, history
+        self.phrases: ActionPhrases | None = None
+        chooses = action_mode == "score" or close_with_phrase
+        if chooses or names_phrases(task, env_space, action_bins):
+            self.phrases = ActionPhrases(task, env_space, action_bins, max_actions)
+        width = space_width(n_actions, self.phrases.width) if chooses and self.phrases else 0
+        if action_mode == "score":
+            self.reader: ActionReader = PhraseReader(width)
+        else:
+            rule = ParseErrorRule(env_space, on_parse_error, parse_error_reward, fallback_action)
+            reading = tokenizer or rows.default_model, max_new_tokens
+            self.reader = AnswerReader(task, self.phrases, rule, *reading, n_phrases=width)
+        self._composer = PromptComposer(rows, task, self.phrases, self.reader.instruction, self.reader.cue)
+
+    @property
+    def shortened(self) -> int:
+        """Return how many prompts had to be shortened so far."""
+        return self._composer.shortened
+
+    def first(self, observation: Any, info: dict[str, Any]) -> Reading:
+        """Read the first observation of an episode.
+
+        :param observation: the env's own observation.
+        :param info: the env's own info.
+        """
+        return self._read(observation, info, (), {})
+
+    def after(
+        self, before: Reading, answer: ReadAnswer, observation: Any, info: dict[str, Any], ended: bool
+    ) -> Reading:
+        """Read the observation that followed an answer.
+
+        :param before: what the answer was given to.
+        :param answer: the answer.
+        :param observation: the env's own observation.
+        :param info: the env's own info.
+        :param ended: whether the episode ended with it.
+        """
+        history: Turns = ()
+        if self.max_turns:
+            history = (*before.history, (before.past_text, replace_surrogates(answer.text)))[-self.max_turns :]
+        # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
+        return self._read(observation, info, history, before.legal if ended else {})
+
+    def answer(self, action: Any, reading: Reading, random: np.random.Generator) -> ReadAnswer:
+        """Find the env action for an action of the policy.
+
+        :param action: an element of the policy's action space, or the same in words.
+        :param reading: what the action answers.
+        :param random: for what the reader draws at random.
+        """
+        return self.reader.read(action, reading.legal, random)
+
+    def encode(self, observation: Any, info: dict[str, Any], history: Turns) -> NDArray[np.uint8]:
+        """Make the row of any observation.
+
+        :param observation: a value of the env's own observation space.
+        :param info: the env's info.
+        :param history: the turns that the prompt repeats.
+        """
+        text = self._describe(observation, "format_observation")
+        return self._composer.compose(history, text, tuple(self._legal_in(observation, info)))[1]
+
+    def _read(self, observation: Any, info: dict[str, Any], history: Turns, otherwise: Mapping[str, Any]) -> Reading:
+        """Put an observation into words.
+
+        :param otherwise: the legal phrases where the env names none.
+        """
+        text = self._describe(observation, "format_observation")
+        legal: Mapping[str, Any] = self._legal_in(observation, info) or otherwise
+        if not legal and self.phrases is not None:
+            raise ValueError(
+                f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
+                "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
+            )
+        if self.phrases is not None and self.phrases.fixed is None:
+            self.reader.check(legal)
+        past_text = ""
+        if self.max_turns:
+            own = type(self.task).format_past is not TextTask.format_past
+            past_text = self._describe(observation, "format_past") if own else text
+        prompt, row = self._composer.compose(history, text, tuple(legal))
+        return Reading(prompt, row, legal, past_text, history)
+
+    def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
+        return {} if self.phrases is None else self.phrases.legal(observation, info)
+
+    def _describe(self, observation: Any, method: str) -> str:
+        """Put an observation into words by a method of the task."""
+        text = getattr(self.task, method)(observation)
+        if not isinstance(text, str):
+            raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
+        return text if text.isascii() else replace_surrogates(text)
