@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lmpolicy.policy import LMActorCriticPolicy
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
+    from lmpolicy.training.distributed import distributed
     from lmpolicy.training.env_settings import EnvCopies
     from lmpolicy.training.hyperparameters import Hyperparameters
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
@@ -49,6 +50,7 @@ __all__ = [
     "TextTask",
     "TokenSpace",
     "WatchLearning",
+    "distributed",
     "extract_action",
     "hyperparameters",
     "load",
@@ -70,6 +72,7 @@ _LAZY = {
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
     "WatchLearning": "lmpolicy.training.watching",
+    "distributed": "lmpolicy.training.distributed",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
