@@ -211,11 +211,16 @@ def _connection(other: str) -> Iterator[None]:
         raise ProcessError(f"{other} has ended: {REMEDY}. ({error})") from None
 
 
-class _Programme:
+class _Program:
     """Hold what this process knows of the others."""
 
     processes: Processes | None = None
     made_alone = False  # whether a policy was made before the processes were connected
+
+
+def n_processes() -> int:
+    """Return the number of processes that share the work of this one."""
+    return 1 if _Program.processes is None else _Program.processes.size
 
 
 def launched_size() -> int:
@@ -230,9 +235,9 @@ def begin() -> Processes | None:
     :raises RuntimeError: if a policy was made before, or a process has no GPU of its own where there are GPUs; the
         message says what to do.
     """
-    if _Programme.processes is not None or launched_size() < 2:
-        return _Programme.processes
-    if _Programme.made_alone:
+    if _Program.processes is not None or launched_size() < 2:
+        return _Program.processes
+    if _Program.made_alone:
         raise RuntimeError(
             "a policy was made before lmpolicy.distributed() was called, and would learn in each process on its own: "
             "call lmpolicy.distributed() first"
@@ -246,7 +251,7 @@ def begin() -> Processes | None:
     _take_gpu()
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if th.cuda.is_available() else "gloo")
-    processes = _Programme.processes = Processes(dist.get_rank(), dist.get_world_size())
+    processes = _Program.processes = Processes(dist.get_rank(), dist.get_world_size())
     if processes.rank == 0:
         atexit.register(processes.end)
     return processes
@@ -270,9 +275,9 @@ def running() -> Processes | None:
 
     :return: ``None`` if there are no others, or if this is not rank 0.
     """
-    processes = _Programme.processes
-    if processes is None and launched_size() > 1 and not _Programme.made_alone:
-        _Programme.made_alone = True
+    processes = _Program.processes
+    if processes is None and launched_size() > 1 and not _Program.made_alone:
+        _Program.made_alone = True
         log.warning(
             "%d processes were started, and lmpolicy.distributed() was not called: each trains a policy of its own, "
             "and all write to the same files. Call lmpolicy.distributed() at the beginning of the program.",

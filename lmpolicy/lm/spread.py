@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lmpolicy.lm.backbone import Backbone
-from lmpolicy.lm.grouping import common_prefix, in_order
+from lmpolicy.lm.grouping import in_order, shares
 from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.processes import ProcessError, Processes, running
 from lmpolicy.lm.queries import Query
@@ -266,27 +266,6 @@ def spread_over_processes(backbone: Backbone, action_space: spaces.Space, settin
     """
     processes = running()
     return None if processes is None else Spread(processes, backbone, action_space, settings)
-
-
-def shares(texts: Sequence[Tokens], n_parts: int) -> list[list[int]]:
-    """Share texts out, with about as many tokens to run for each process.
-
-    The texts are sorted before they are cut into parts, so that those with a long common beginning stay together: each
-    process runs that beginning once. And a text comes to the same process again in most batches, whatever else is in
-    the batch, so what that process remembers is used.
-
-    :param texts: token ids of each text.
-    :param n_parts: number of processes.
-    :return: places of the texts of each process, never empty; fewer parts if there are fewer texts.
-    """
-    words = [text.astype(">i8").tobytes() for text in texts]  # big-endian bytes sort as the numbers do
-    order = sorted(range(len(texts)), key=words.__getitem__)
-    common = [0, *(common_prefix(texts[a], texts[b]) for a, b in itertools.pairwise(order)), 0]
-    own = [1 + len(texts[place]) - max(common[n : n + 2]) for n, place in enumerate(order)]
-    middles = np.cumsum(own) - np.array(own) / 2
-    parts = np.minimum(middles * n_parts // sum(own), n_parts - 1)
-    found = [[order[n] for n in np.flatnonzero(parts == part)] for part in range(n_parts)]
-    return [part for part in found if part]
 
 
 def trainable(backbone: Backbone) -> dict[str, th.nn.Parameter]:
