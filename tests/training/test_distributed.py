@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -39,7 +38,9 @@ class Kept(KVWriter):
 
     def write(self, key_values: dict[str, Any], *_: Any) -> None:
         numbers = {name: value for name, value in key_values.items() if isinstance(value, float | np.floating)}
-        self.lines.append({name: float(value) for name, value in numbers.items() if not name.startswith("time/")})
+        # Times differ, and each process remembers prefixes of its own.
+        kept = {name: float(numbers[name]) for name in numbers if not name.startswith(("time/", "lm/cache_mib"))}
+        self.lines.append(kept)
 
     def close(self) -> None:
         pass
@@ -79,7 +80,7 @@ def test_the_weights_are_those_of_one_process(llama: str, tmp_path: Path, size: 
     ids=lambda settings: next(iter(settings)),
 )
 def test_all_ways_to_train_agree(llama: str, tmp_path: Path, settings: dict[str, Any]) -> None:
-    program = partial(train, llama, 2, settings)
+    program = partial(train, llama, 2, settings, learning_rate=1e-4)
     assert difference(program()[0], in_processes(2, program, tmp_path)[0]) < CLOSE
 
 
@@ -110,7 +111,7 @@ def checkpointed(model: str, run: Path, victim: Callable[[], int | None] = lambd
     if numbered(run / CHECKPOINTS):
         learner: Any = lmpolicy.resume(run, env, callbacks, device="cpu")
     else:
-        learner = ppo(model, env, batch_size=16)
+        learner = ppo(model, env, batch_size=16, ent_coef=0.01, normalize_advantage=False)
     learner.learn(4 * ROLLOUT - learner.num_timesteps, callbacks, reset_num_timesteps=False)
     return weights(learner)
 
@@ -130,8 +131,7 @@ def test_when_a_process_is_killed_the_others_end_and_the_run_is_resumed(
 
     with launched(3, partial(checkpointed, llama, run, victim), tmp_path / "killed", note) as found:
         codes = found.codes()
-        assert codes[rank] == -9
-        assert all(code == 1 for other, code in enumerate(codes) if other != rank)
+        assert codes == ([-9, 1, 1] if rank == 0 else [1, -9, 0])  # rank 0 tells rank 2 to end
         if rank:
             assert f"rank {rank} has ended" in found.messages(0)
             assert "lmpolicy.resume" in found.messages(0)
@@ -178,8 +178,7 @@ def test_the_program_runs_once_and_a_callback_that_stops_it_ends_all(llama: str,
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["PPO_1"]
     assert len(list((tmp_path / "logs" / "PPO_1").iterdir())) == 1
     assert (tmp_path / "best_model.zip").exists()
-    state = json.loads((tmp_path / "run" / CHECKPOINTS / "1" / "training.json").read_text())
-    assert state["num_timesteps"] == 0
+    assert len(numbered(tmp_path / "run" / CHECKPOINTS)) == 2
 
 
 def test_another_model_in_another_process_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
