@@ -117,9 +117,7 @@ def checkpointed(model: str, run: Path, victim: Callable[[], int | None] = lambd
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_when_a_process_is_killed_the_others_end_and_the_run_is_resumed(
-    llama: str, tmp_path: Path, rank: int
-) -> None:
+def test_when_a_process_is_killed_the_others_end_and_the_run_is_resumed(llama: str, tmp_path: Path, rank: int) -> None:
     run, pids = tmp_path / "run", tmp_path / "pids"
     pids.mkdir()
 
