@@ -212,7 +212,7 @@ def test_without_torchrun_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_launch_that_is_not_torchruns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(RuntimeError, match="RANK.* is not set: start the program with torchrun"):
+    with pytest.raises(RuntimeError, match=r"RANK.* is not set: start the program with torchrun"):
         lmpolicy.distributed()
 
 
