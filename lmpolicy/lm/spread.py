@@ -49,7 +49,7 @@ class Spread:
         self._names = trainable(backbone).keys()
         self._weights: list[th.nn.Parameter] = []
         self._versions: list[int] = []
-        self._is_open = False
+        self._opened_on = ""  # kind of device that the other processes have the model on
         weakref.finalize(self, processes.closed.append, self.number)
 
     def changed(self) -> None:
@@ -137,20 +137,21 @@ class Spread:
     def _send_weights(self) -> None:
         """Bring the weights of the other processes up to date."""
         versions = [weight._version for weight in self._weights]
-        if self._is_open and versions == self._versions:
+        device = self._weights[0].device.type
+        if device == self._opened_on and versions == self._versions:
             return
-        if not self._is_open:
-            self._open()
+        if device != self._opened_on:
+            self._open(device)
         with self.processes.lock:
             self.processes.post("weights", self.number, dict.fromkeys(self.processes.others), answered=False)
             self.processes.broadcast(flat([*self._weights, *self.backbone.value_head.buffers()]))
         self._versions = versions
 
-    def _open(self) -> None:
+    def _open(self, device: str) -> None:
         """Let the other processes load the model."""
         self.backbone.settle_dtype()
         settings = replace(self._settings, adapter=None, lora=self.backbone.lora)
-        mine, content = description(self.backbone), (settings, self._action_space, self._weights[0].device.type)
+        mine, content = description(self.backbone), (settings, self._action_space, device)
         number = self.processes.post("open", self.number, dict.fromkeys(self.processes.others, content))
         for rank in self.processes.others:
             said = self.processes.collect(rank, number)
@@ -160,7 +161,7 @@ class Spread:
                     f"rank {rank} has loaded another model than rank 0; they differ in: {what}. Give all machines the "
                     "same files and the same versions of the packages, and pass dtype in policy_kwargs"
                 )
-        self._is_open = True
+        self._opened_on = device
 
     def _tensors(self, arrays: Iterable[NDArray[Any]]) -> Scores:
         return Scores(*(th.from_numpy(array).to(self._weights[0].device) for array in arrays))
@@ -245,15 +246,14 @@ class _Send(th.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, token: th.Tensor, *scores: th.Tensor) -> Any:
-        ctx.exchange, ctx.n_scores = exchange, len(scores)
+        ctx.exchange, ctx.zero, ctx.n_scores = exchange, token.detach(), len(scores)
         ctx.set_materialize_grads(False)
         return tuple(one.clone() for one in scores)
 
     @staticmethod
     def backward(ctx: Any, *gradients: th.Tensor | None) -> Any:
         ctx.exchange.send(gradients)
-        device = next(one.device for one in gradients if one is not None)
-        return None, th.zeros((), device=device), *[None] * ctx.n_scores
+        return None, ctx.zero, *[None] * ctx.n_scores
 
 
 def spread_over_processes(backbone: Backbone, action_space: spaces.Space, settings: PolicySettings) -> Spread | None:
