@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 import torch as th
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 log = logging.getLogger(__name__)
 
@@ -250,11 +251,24 @@ def begin() -> Processes | None:
         )
     _take_gpu()
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if th.cuda.is_available() else "gloo")
+        _connect()
     processes = _Program.processes = Processes(dist.get_rank(), dist.get_world_size())
     if processes.rank == 0:
         atexit.register(processes.end)
     return processes
+
+
+def _connect() -> None:
+    """Let the processes find one another, and not what those before a restart have left behind.
+
+    torchrun keeps the store of addresses when it starts the processes again, and Gloo waits forever for an address that
+    is gone.
+    """
+    store, rank, size = next(rendezvous("env://"))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    backend = "cpu:gloo,cuda:nccl" if th.cuda.is_available() else "gloo"
+    own = dist.PrefixStore(f"lmpolicy/{attempt}", store)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=size)
 
 
 def _take_gpu() -> None:
