@@ -29,16 +29,21 @@ class Launched:
     :param program: what rank 0 runs; the others do not come to it.
     :param folder: where messages and the result are kept.
     :param before: what each rank runs before it calls ``distributed``.
+    :param store: port of a store of addresses that outlives the processes, as torchrun has one. ``None``: rank 0 has it.
     """
 
     def __init__(
-        self, size: int, program: Callable[[], Any], folder: Path, before: Callable[[int], None] | None = None
+        self,
+        size: int,
+        program: Callable[[], Any],
+        folder: Path,
+        before: Callable[[int], None] | None = None,
+        store: int | None = None,
     ) -> None:
+        self._variables = {} if store is None else {"TORCHELASTIC_USE_AGENT_STORE": "True"}
         self.size, self.folder, self._program, self._before = size, folder, program, before
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
+        self._port = store or _free_port()
         self.children = [self._fork(rank) for rank in range(size)]
 
     def _fork(self, rank: int) -> int:
@@ -58,6 +63,7 @@ class Launched:
     def _run(self, rank: int) -> int:
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.size, "MASTER_PORT": self._port}
         os.environ.update({name: str(value) for name, value in names.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        os.environ.update(self._variables)
         try:
             if self._before is not None:
                 self._before(rank)
@@ -107,12 +113,22 @@ class Launched:
         return th.load(self.folder / "result", weights_only=False)
 
 
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 @contextlib.contextmanager
 def launched(
-    size: int, program: Callable[[], Any], folder: Path, before: Callable[[int], None] | None = None
+    size: int,
+    program: Callable[[], Any],
+    folder: Path,
+    before: Callable[[int], None] | None = None,
+    store: int | None = None,
 ) -> Iterator[Launched]:
     """Start processes, and end those that are left."""
-    found = Launched(size, program, folder, before)
+    found = Launched(size, program, folder, before, store)
     try:
         yield found
     finally:

@@ -179,6 +179,19 @@ def test_the_program_runs_once_and_a_callback_that_stops_it_ends_all(llama: str,
     assert len(numbered(tmp_path / "run" / CHECKPOINTS)) == 2
 
 
+def test_after_a_restart_the_addresses_of_the_processes_before_are_not_read(tmp_path: Path) -> None:
+    store = th.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun keeps its own
+
+    def attempt(number: int) -> None:
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
+
+    for number in range(3):
+        with launched(
+            3, lambda number=number: number, tmp_path / str(number), lambda _, n=number: attempt(n), store.port
+        ) as found:
+            assert found.result() == number
+
+
 def test_another_model_in_another_process_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     def swap(rank: int) -> None:
         made = worker.Replica.__init__
