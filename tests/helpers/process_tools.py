@@ -29,7 +29,7 @@ class Launched:
     :param program: what rank 0 runs; the others do not come to it.
     :param folder: where messages and the result are kept.
     :param before: what each rank runs before it calls ``distributed``.
-    :param store: port of a store of addresses that outlives the processes, as torchrun has one. ``None``: rank 0 has it.
+    :param store: port of a store of addresses that outlives the processes, as that of torchrun. ``None``: none.
     """
 
     def __init__(
