@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.checkpoints import Checkpoints
     from lmpolicy.training.demonstration import Demonstration
     from lmpolicy.training.demonstrations import Demonstrations
+    from lmpolicy.training.distributed import distributed
     from lmpolicy.training.env_settings import EnvCopies
     from lmpolicy.training.episode_groups import EpisodeGroups
     from lmpolicy.training.group_advantages import GroupAdvantages
@@ -67,6 +68,7 @@ __all__ = [
     "TokenSpace",
     "WarmStart",
     "WatchLearning",
+    "distributed",
     "extract_action",
     "hyperparameters",
     "load",
@@ -99,6 +101,7 @@ _LAZY = {
     "WarmStart": "lmpolicy.training.warm_start",
     "Reference": "lmpolicy.lm.reference",
     "WatchLearning": "lmpolicy.training.watching",
+    "distributed": "lmpolicy.training.distributed",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",

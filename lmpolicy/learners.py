@@ -45,6 +45,20 @@ def check_learner() -> None:
         raise TypeError(f"LMActorCriticPolicy works with PPO and A2C, not with {type(learner).__name__}: {reason}")
 
 
+def check_batch_size(n_processes: int) -> None:
+    """Refuse minibatches that have fewer rows than there are processes.
+
+    :param n_processes: number of processes that share the rows.
+    :raises ValueError: if some processes would have nothing to do in any update; the message says what to change.
+    """
+    batch_size = getattr(learner_in_setup(), "batch_size", None)
+    if isinstance(batch_size, int) and batch_size < n_processes:
+        raise ValueError(
+            f"minibatches of {batch_size} rows cannot be shared by {n_processes} processes: pass PPO a batch_size of "
+            f"{n_processes} or more, or start fewer processes"
+        )
+
+
 def learner_in_setup() -> BaseAlgorithm | None:
     """Return the learner whose setup makes its policy or its rollout buffer now; ``None`` if there is none."""
     setups = (frame.f_locals.get("self") for frame, _ in walk_stack(None) if frame.f_code.co_name == "_setup_model")

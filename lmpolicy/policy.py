@@ -16,7 +16,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from lmpolicy.learners import check_learner
+from lmpolicy.learners import check_batch_size, check_learner
 from lmpolicy.lm import checkpoints
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
@@ -25,6 +25,7 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.optimizer_steps import watch_steps
+from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
 from lmpolicy.lm.reference_term import make_reference, take_reference
 from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
@@ -67,6 +68,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     def __new__(cls, *_: Any, **__: Any) -> Any:
         """Refuse other learners here, because ARS passes too few arguments to get as far as ``__init__``."""
         check_learner()
+        check_batch_size(n_processes())
         return super().__new__(cls)
 
     def __init__(

@@ -153,13 +153,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     @property
     def fixed_phrases(self) -> tuple[str, ...] | None:
         """Return the phrases that are legal in every state; ``None`` where they differ, or where there are none."""
-        fixed = None if self._phrases is None else self._phrases.fixed
+        fixed = None if self._words.phrases is None else self._words.phrases.fixed
         return None if fixed is None else tuple(fixed)
 
     @property
     def cue(self) -> str:
         """Return what prompts end with if the model has no chat template."""
-        return self._composer.cue
+        return self._reader.cue
 
     @property
     def render_mode(self) -> str | None:  # type: ignore[override]

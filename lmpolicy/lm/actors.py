@@ -16,11 +16,13 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.behaviour import AnswerTotals, choice_statistics
 from lmpolicy.lm.caches import Cache, ScoreMemory
 from lmpolicy.lm.comparing import AnswerComparison, Comparison, PhraseComparison, row_of
+from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.queries import AnswerQueries, PhraseQueries, Query
 from lmpolicy.lm.reference import Reference
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.scorer import Scorer, Scores
 from lmpolicy.lm.settings import PolicySettings, check_tokenizer
+from lmpolicy.lm.spread import spread_over_processes
 from lmpolicy.text.prompt import CUE
 from lmpolicy.text.spaces import TokenSpace, row_keys
 
@@ -239,6 +241,10 @@ class TextActor(Actor):
         self._sampler.forget()
         super().forget()
 
+    def write(self, prompts: Sequence[Tokens], limit: int, deterministic: bool) -> list[list[int]]:
+        """Sample an answer to each prompt in this process, see :class:`~lmpolicy.lm.sampler.Sampler`."""
+        return self._sampler.run(prompts, limit, deterministic)
+
     def _write(self, keys: list[bytes], deterministic: bool) -> list[list[int]]:
         """Sample an answer to each prompt."""
         if self._weights.changed():
@@ -294,5 +300,8 @@ def make_actor(backbone: Backbone, action_space: spaces.Space, settings: PolicyS
                 'the wrapper with action_mode="score", or take a causal LM for written answers'
             )
         check_tokenizer(action_space, backbone.tokenizer, settings.model)
-        return TextActor(backbone, action_space, settings)
-    return PhraseActor(backbone, int(action_space.n), settings)  # type: ignore[attr-defined]
+        actor: Actor = TextActor(backbone, action_space, settings)
+    else:
+        actor = PhraseActor(backbone, int(action_space.n), settings)  # type: ignore[attr-defined]
+    actor.scorer.spread = spread_over_processes(backbone, action_space, settings)
+    return actor

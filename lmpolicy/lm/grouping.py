@@ -1,4 +1,4 @@
-"""Decide which contexts of a batch run together.
+"""Decide which contexts of a batch run together, and in which process.
 
 Prompts of one env share a long prefix, prompts of different envs do not.
 """
@@ -44,6 +44,27 @@ def sorted_by_prefix(prompts: Sequence[NDArray[np.int64]]) -> tuple[list[int], l
     words = [prompt.astype(">i8").tobytes() for prompt in prompts]  # big-endian bytes sort as the numbers do
     order = sorted(range(len(prompts)), key=words.__getitem__)
     return order, [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
+
+
+def shares(texts: Sequence[NDArray[np.int64]], n_parts: int) -> list[list[int]]:
+    """Share texts out, with about as many tokens to run for each process.
+
+    The texts are sorted before they are cut into parts, so that those with a long common beginning stay together: each
+    process runs that beginning once. And a text comes to the same process again in most batches, whatever else is in
+    the batch, so what that process remembers is used.
+
+    :param texts: token ids of each text.
+    :param n_parts: number of processes.
+    :return: places of the texts of each process, never empty; fewer parts if there are fewer texts.
+    """
+    words = [text.astype(">i8").tobytes() for text in texts]  # big-endian bytes sort as the numbers do
+    order = sorted(range(len(texts)), key=words.__getitem__)
+    common = [0, *(common_prefix(texts[a], texts[b]) for a, b in itertools.pairwise(order)), 0]
+    own = [1 + len(texts[place]) - max(common[n : n + 2]) for n, place in enumerate(order)]
+    middles = np.cumsum(own) - np.array(own) / 2
+    parts = np.minimum(middles * n_parts // sum(own), n_parts - 1)
+    found = [[order[n] for n in np.flatnonzero(parts == part)] for part in range(n_parts)]
+    return [part for part in found if part]
 
 
 def in_order(parts: Sequence[tuple[th.Tensor, ...]], order: Sequence[int] | NDArray[Any]) -> tuple[th.Tensor, ...]:

@@ -53,7 +53,6 @@ class Sampler:
         if self._forward is not None:
             self._merged.forget()
 
-    @th.no_grad()
     def __call__(self, prompts: Sequence[Tokens], limit: int, greedy: bool = False) -> list[list[int]]:
         """Sample an answer to each prompt.
 
@@ -62,6 +61,17 @@ class Sampler:
         :param greedy: whether to take the most likely token instead of sampling one.
         :return: token ids of each answer, at least one. The last token ended the answer or reached the limit.
         :raises FloatingPointError: if a logit is not finite.
+        """
+        spread = self.scorer.spread
+        return self.run(prompts, limit, greedy) if spread is None else spread.sample(self, prompts, limit, greedy)
+
+    @th.no_grad()
+    def run(self, prompts: Sequence[Tokens], limit: int, greedy: bool) -> list[list[int]]:
+        """Sample an answer to each prompt in this process.
+
+        :param prompts: token ids of each prompt.
+        :param limit: largest length of an answer in tokens.
+        :param greedy: whether to take the most likely token instead of sampling one.
         """
         forward = self.scorer.forward
         if self._forward is not forward:  # first call, or the model has moved: its precision is known only now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch as th
@@ -16,6 +16,7 @@ from lmpolicy.lm.forward import Forward
 from lmpolicy.lm.grouping import group_by_prefix, in_order
 from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.packing import Packed
+from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.queries import Query
 from lmpolicy.lm.self_check import choose_forward
 from lmpolicy.lm.token_head import TokenHead
@@ -50,6 +51,19 @@ class Scores(NamedTuple):
     answer_tokens: th.Tensor
     values: th.Tensor
     tokens: th.Tensor
+
+
+class Spreading(Protocol):
+    """Define what spreads the work of a scorer over several processes, see :class:`lmpolicy.lm.spread.Spread`."""
+
+    def score(self, scorer: Scorer, queries: Sequence[Query]) -> Scores:
+        """Score queries that are all different, some in each process."""
+
+    def sample(self, sampler: Any, prompts: Sequence[Tokens], limit: int, greedy: bool) -> list[list[int]]:
+        """Sample an answer to each prompt, some in each process."""
+
+    def changed(self) -> None:
+        """Note that weights have changed."""
 
 
 class Scorer:
@@ -88,6 +102,7 @@ class Scorer:
         self.backbone, self.n_phrases, self.n_ids = backbone, n_phrases, n_ids
         self.temperature, self.micro_batch_size, self.n_tokens = temperature, micro_batch_size, n_tokens
         self.limits = CacheLimits.of(cache_bytes, remembers_states=frozen_depth(backbone.lm) > 0)
+        self.spread: Spreading | None = None  # to other processes, if there are any
         self._forward: Forward | None = None
         self._device = ""
 
@@ -120,7 +135,8 @@ class Scorer:
             it can be switched off.
         """
         distinct = {id(query): query for query in queries}
-        scores = self._score_parts(list(distinct.values()))
+        rows = list(distinct.values())
+        scores = self.run(rows) if self.spread is None else self.spread.score(self, rows)
         for part in (scores.phrases, scores.answer_log_prob):
             if part.numel() and not bool(part.isfinite().all()):
                 raise FloatingPointError("the model's scores are not finite, so there is nothing to choose from")
@@ -137,13 +153,20 @@ class Scorer:
         """
         if self._forward is not None:
             self._forward.forget()
+        if self.spread is not None:
+            self.spread.changed()
 
     def caches(self) -> list[Cache]:
         """Return what is remembered between calls."""
         return [] if self._forward is None else self._forward.caches()
 
-    def _score_parts(self, queries: Sequence[Query]) -> Scores:
-        """Score micro-batches. Contexts of similar length run together, because padding costs time."""
+    def run(self, queries: Sequence[Query]) -> Scores:
+        """Score queries in this process, in micro-batches.
+
+        Contexts of similar length run together, because padding costs time.
+
+        :param queries: any number of queries above 0.
+        """
         size = self.micro_batch_size or len(queries)
         if len(queries) <= size:
             return self._score(queries)

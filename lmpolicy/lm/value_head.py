@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch as th
 from torch import nn
@@ -20,6 +22,29 @@ fill the memory."""
 
 STATISTICS_HORIZON = 20_000
 """Number of prompts over which the moving statistics of the features reach back."""
+
+
+class Moments(NamedTuple):
+    """Hold number, mean and variance of features.
+
+    :param number: number of prompts.
+    :param mean: mean of each feature, ``(F,)``.
+    :param variance: mean squared distance from the mean, ``(F,)``.
+    """
+
+    number: int
+    mean: th.Tensor
+    variance: th.Tensor
+
+    def merged(self, other: Moments) -> Moments:
+        """Return the moments of both sets of prompts together.
+
+        :param other: moments of other prompts.
+        """
+        number = self.number + other.number
+        share, difference = other.number / number, other.mean - self.mean
+        spread = (1 - share) * self.variance + share * other.variance + share * (1 - share) * difference.square()
+        return Moments(number, self.mean + share * difference, spread)
 
 
 class ValueHead(nn.Module):
@@ -55,6 +80,7 @@ class ValueHead(nn.Module):
         self.register_buffer("variance", th.ones(width))
         self.register_buffer("count", th.zeros(()))
         self._seen: deque[th.Tensor] = deque(maxlen=MAX_BATCHES)
+        self._seen_elsewhere: deque[Moments] = deque(maxlen=MAX_BATCHES)
         for size in sizes:
             layers += [nn.Linear(width, size), nn.Tanh()]
             width = size
@@ -87,13 +113,36 @@ class ValueHead(nn.Module):
         values. At first, the statistics are means over all prompts seen. Later they are moving means, because the
         adapter moves the features.
         """
-        if not self._seen:
+        here = self.take_seen()
+        parts = [*([] if here is None else [here]), *self._seen_elsewhere]
+        self._seen_elsewhere.clear()
+        if not parts:
             return
-        features = th.cat(list(self._seen))
-        self._seen.clear()
-        self.count += len(features)
-        rate = len(features) / self.count.clamp(max=STATISTICS_HORIZON).clamp(min=len(features))
-        difference = features.mean(dim=0) - self.mean
-        spread = features.var(dim=0, unbiased=False) + (1 - rate) * difference.square()
+        new = functools.reduce(Moments.merged, parts)
+        self.count += new.number
+        rate = new.number / self.count.clamp(max=STATISTICS_HORIZON).clamp(min=new.number)
+        difference = new.mean - self.mean
+        spread = new.variance + (1 - rate) * difference.square()
         self.variance += rate * (spread - self.variance)
         self.mean += rate * difference
+
+    @th.no_grad()
+    def take_seen(self) -> Moments | None:
+        """Return the moments of the features that were seen since the last update, and forget these.
+
+        :return: ``None`` if none were seen.
+        """
+        if not self._seen:
+            return None
+        features = th.cat(list(self._seen))
+        self._seen.clear()
+        return Moments(len(features), features.mean(dim=0), features.var(dim=0, unbiased=False))
+
+    def add_seen(self, moments: Moments | None) -> None:
+        """Count features that another process has seen.
+
+        :param moments: what its :meth:`take_seen` returned.
+        """
+        if moments is not None:
+            device = self.mean.device
+            self._seen_elsewhere.append(Moments(moments.number, moments.mean.to(device), moments.variance.to(device)))
