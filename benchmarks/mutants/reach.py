@@ -68,7 +68,7 @@ def find_reach(tree: Tree, sources: Sequence[str], files: Iterable[str], kept: P
     """
     kept.mkdir(parents=True, exist_ok=True)
     code = [*tree.folder.glob("lmpolicy/**/*.py"), *tree.folder.glob("envs/*.py")]
-    helpers = [*tree.folder.glob("tests/helpers/*.py"), tree.folder / "tests/conftest.py"]
+    helpers = [*tree.folder.glob("tests/helpers/*.py"), *tree.folder.glob("tests/conftest.py")]
     reach = Reach({}, {source: {} for source in sources})
     for file in files:
         path = kept / f"{Path(file).stem}-{digest(tree.folder, [*code, *helpers, tree.folder / file])}.json"
