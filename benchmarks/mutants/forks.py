@@ -83,6 +83,7 @@ def in_child(work: Callable[[], Any], seconds: float, output: Path) -> tuple[str
 def _child(work: Callable[[], Any], seconds: float, output: Path, answer: Path) -> None:
     code = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()  # so that the processes that a test starts end with it
         for stream in (1, 2):
             os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if stream == 1 else os.O_WRONLY), stream)
@@ -103,12 +104,13 @@ def _child(work: Callable[[], Any], seconds: float, output: Path, answer: Path) 
 
 def _wait(child: int, deadline: float) -> int | None:
     """Return the status of a process, or None if the process had to be killed."""
-    handle = os.pidfd_open(child)
+    handle, ended = os.pidfd_open(child), False
     try:
-        ended = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))[0]
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, signal.SIGKILL)  # nothing that a test started stays
-        status = os.waitpid(child, 0)[1]
-        return status if ended else None
+        ended = bool(select.select([handle], [], [], max(0.0, deadline - time.monotonic()))[0])
     finally:
+        for end, number in ((os.killpg, child), (os.kill, child)):  # nothing that a test started stays
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(number, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
         os.close(handle)
+    return status if ended else None

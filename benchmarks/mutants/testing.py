@@ -32,8 +32,6 @@ def run(folder: Path, files: Iterable[str], plugin: object, options: Sequence[st
         raise RuntimeError(f"imported before the copy could be: {', '.join(loaded)}")
     os.chdir(folder)
     os.environ |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1"}
-    sys.dont_write_bytecode = True
     sys.path[:0] = [str(folder), str(folder / "tests")]
     status = int(pytest.main([*OPTIONS, *options, *files], plugins=[plugin]))
     package = sys.modules.get("lmpolicy")
