@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -18,6 +19,8 @@ from typing import Any
 
 HEAVY = (
     "pytest",
+    "_hypothesis_pytestplugin",
+    "anyio.pytest_plugin",
     "hypothesis",
     "numpy",
     "torch",
@@ -63,6 +66,7 @@ def in_child(work: Callable[[], Any], seconds: float, output: Path) -> tuple[str
     """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"
+        gc.freeze()  # or the child's garbage collector would go through, and so copy, all that was imported
         child = os.fork()
         if child == 0:
             _child(work, seconds, output, answer)

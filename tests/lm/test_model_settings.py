@@ -117,6 +117,17 @@ def test_one_device(llama: str, device: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert th.equal(scores_of(placed, rows)[0], scores_of(make_policy(llama), rows)[0])
 
 
+def test_a_hub_id_is_looked_for_where_transformers_is_told_to(llama: str, tmp_path: Path) -> None:
+    """In a cache as the hub's own client lays it out."""
+    repository = tmp_path / "models--someone--tiny"
+    shutil.copytree(llama, repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    rows = encode(SHARED)
+    found = make_policy("someone/tiny", model_kwargs={"cache_dir": str(tmp_path)})
+    assert th.equal(scores_of(found, rows)[0], scores_of(make_policy(llama), rows)[0])
+
+
 def test_what_is_of_the_model_alone_stays_from_the_tokenizer() -> None:
     given = {"attn_implementation": "eager", "revision": "v1", "cache_dir": "x", "token": True}
     settings = PolicySettings(model_kwargs=given)
