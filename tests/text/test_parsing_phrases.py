@@ -34,6 +34,20 @@ def read(answer: str, phrases: Sequence[str]) -> str | None:
     return found.phrase
 
 
+@pytest.mark.parametrize(
+    ("answer", "phrases", "expected"),
+    [
+        ("Action: (Go)", ("(go)", "go", "Go"), "Go"),
+        ('{"action": "(Go)"}', ("(go)", "go", "Go"), "Go"),
+        ("Action: *go*", ("*", "go"), "go"),
+    ],
+)
+def test_phrase_without_its_decoration_counts_before_one_like_it(
+    answer: str, phrases: Sequence[str], expected: str
+) -> None:
+    assert read(answer, phrases) == expected
+
+
 def readable(phrases: Sequence[str]) -> bool:
     """Whether the wrapper takes these phrases for answers in free text."""
     check_phrases(phrases)
