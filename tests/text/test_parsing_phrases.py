@@ -34,6 +34,16 @@ def read(answer: str, phrases: Sequence[str]) -> str | None:
     return found.phrase
 
 
+def readable(phrases: Sequence[str]) -> bool:
+    """Whether the wrapper takes these phrases for answers in free text."""
+    check_phrases(phrases)
+    try:
+        check_readable(dict.fromkeys(phrases))
+    except ValueError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("answer", "phrases", "expected"),
     [
@@ -48,14 +58,13 @@ def test_phrase_without_its_decoration_counts_before_one_like_it(
     assert read(answer, phrases) == expected
 
 
-def readable(phrases: Sequence[str]) -> bool:
-    """Whether the wrapper takes these phrases for answers in free text."""
-    check_phrases(phrases)
-    try:
-        check_readable(dict.fromkeys(phrases))
-    except ValueError:
-        return False
-    return True
+@pytest.mark.parametrize(
+    ("answer", "where"), [('{"action": "fly"}', "JSON"), ("Action: fly", '"Action:"'), ("fly", "text")]
+)
+def test_error_says_where_the_answer_names_no_action(answer: str, where: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        extract_action(answer, spaces.Discrete(2), {"hit": 0, "stick": 1})
+    assert str(caught.value) == f"'fly' ({where}) names no legal action; legal are: hit, stick"
 
 
 @given(phrase_lists, st.integers(0, 99))
