@@ -42,12 +42,15 @@ HEAVY = (
     "coverage",
 )
 """Imported once, before the first process is forked. Nothing of this project is, since it is what changes."""
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""What the tests set before they import anything, and what packages read when they are imported."""
 WAITING = 20
 """A process may take this many times its CPU seconds by the clock, since other programs may be running."""
 
 
 def import_heavy() -> None:
     """Import what every process would import again, and let torch start no threads: they do not survive a fork."""
+    os.environ |= ENVIRONMENT
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.mutants.forks import ENVIRONMENT
+
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib --strict-markers -m 'not slow'")
 NONE_FAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 OWN = ("lmpolicy", "helpers", "tests", "conftest")
@@ -31,7 +33,7 @@ def run(folder: Path, files: Iterable[str], plugin: object, options: Sequence[st
     if loaded:
         raise RuntimeError(f"imported before the copy could be: {', '.join(loaded)}")
     os.chdir(folder)
-    os.environ |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {**ENVIRONMENT, "PYTHONPATH": str(folder)}
     sys.path[:0] = [str(folder), str(folder / "tests")]
     status = int(pytest.main([*OPTIONS, *options, *files], plugins=[plugin]))
     package = sys.modules.get("lmpolicy")
