@@ -3,6 +3,7 @@
 #   make test      runs all tests
 #   make real      fine-tunes a real language model, SmolLM2-135M-Instruct
 #   make docs      builds the documentation
+#   make mutants   changes the code at random points, and sees whether a test fails
 # Another interpreter: make PYTHON=python3.12 test. Arguments for a script: make demo ARGS="--steps 5000".
 
 PYTHON ?= python3
@@ -12,10 +13,11 @@ STAMP := $(VENV)/.installed
 TEXTWORLD := $(VENV)/.textworld
 REAL := $(VENV)/.real
 SPHINX := $(VENV)/.docs
+MUTMUT := $(VENV)/.mutants
 RUN := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo real test docs lint type format bench clean
+.PHONY: help demo real test docs lint type format bench mutants clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##/  make \1	/p' Makefile
@@ -45,9 +47,13 @@ format: $(STAMP)  ## format the code and repair what the linter can
 
 bench: $(STAMP)  ## run every benchmark: many hours
 	@for path in benchmarks/*/__main__.py benchmarks/[a-z]*.py; do \
+		case $$path in benchmarks/mutants/*) continue;; esac; \
 		name=$$(basename "$${path%/__main__.py}" .py); \
 		echo "== $$name"; $(RUN) -m "benchmarks.$$name" $(ARGS) || exit 1; \
 	done
+
+mutants: $(STAMP) $(TEXTWORLD) $(MUTMUT)  ## change the code at random points, to see whether a test fails: hours
+	@$(RUN) -m benchmarks.mutants $(ARGS)
 
 clean:  ## remove the environment, build products and caches (runs/ stays)
 	rm -rf $(VENV) build dist docs/_build lmpolicy.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
@@ -74,6 +80,10 @@ $(REAL): $(STAMP)
 
 $(SPHINX): $(STAMP)
 	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	@touch $@
+
+$(MUTMUT): $(STAMP)
+	@$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[mutants]"
 	@touch $@
 
 # Nothing below runs again until one of these two files changes. Two steps: the constraints hold for the build of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -97,6 +98,19 @@ def save_model(folder: Path, name: str, seed: int = 0) -> None:
                 th.nn.init.normal_(parameter, std=0.1)
     model.save_pretrained(folder)
     save_tokenizer(folder, CHATML if name in ("llama", "qwen2") else None, bos=name == "llama")
+
+
+def put_into_hub_cache(folder: Path | str, cache: Path, hub_id: str) -> None:
+    """Copy a folder to where the hub's client keeps what it has downloaded under this id.
+
+    :param folder: what the hub would have.
+    :param cache: folder of the cache.
+    :param hub_id: owner and name.
+    """
+    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    shutil.copytree(folder, repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
 
 
 def make_policy(

@@ -13,7 +13,16 @@ import peft
 import pytest
 import torch as th
 from gymnasium.spaces import Discrete
-from helpers.lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, save_model, scores_of
+from helpers.lm_tools import (
+    SHARED,
+    UNSHARED,
+    assert_same,
+    encode,
+    make_policy,
+    put_into_hub_cache,
+    save_model,
+    scores_of,
+)
 from helpers.policy_tools import corridor, ppo
 from safetensors.torch import load_file, save_file
 from stable_baselines3 import PPO
@@ -140,6 +149,12 @@ def test_policy_alone_without_the_folder(llama: str, own: Path, tmp_path: Path) 
     shutil.rmtree(own)
     loaded = LMActorCriticPolicy.load(str(tmp_path / "policy"), device="cpu")
     assert th.equal(scores(loaded), scores(policy))
+
+
+def test_adapter_is_looked_for_where_transformers_is_told_to(llama: str, sft: Path, tmp_path: Path) -> None:
+    put_into_hub_cache(sft, tmp_path, "someone/adapter")
+    found = policy_of(llama, "someone/adapter", model_kwargs={"cache_dir": str(tmp_path)})
+    assert th.equal(scores(found), scores(policy_of(llama, sft)))
 
 
 def test_checkpoint_on_another_base(llama: str, own: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch as th
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy, prompt, scores_of
 from helpers.written_answers import assert_answers_as_naive, some_answers, writing_policy
 
-from lmpolicy import LMActorCriticPolicy
+from lmpolicy import LMActorCriticPolicy, PolicySettings
 from lmpolicy.lm.caches import CACHE_BYTES, ENTRY, ByteCache, CacheLimits, ScoreMemory
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory
 from lmpolicy.text.spaces import row_keys
@@ -134,6 +134,12 @@ def test_shares_are_no_more_than_the_whole(cache_bytes: int, remembers_states: b
     limits = CacheLimits.of(cache_bytes, remembers_states)
     assert limits.states + limits.prefixes + limits.scores + limits.queries <= cache_bytes
     assert (limits.states > 0) is (remembers_states and cache_bytes > 1)
+
+
+def test_shares() -> None:
+    assert PolicySettings().cache_bytes == 256 * 1024**2
+    assert CacheLimits.of(240, remembers_states=True) == CacheLimits(states=180, prefixes=20, scores=20, queries=20)
+    assert CacheLimits.of(240, remembers_states=False) == CacheLimits(states=0, prefixes=80, scores=80, queries=80)
 
 
 # All caches of a policy

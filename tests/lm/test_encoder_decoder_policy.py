@@ -71,6 +71,18 @@ def test_control_tokens_stay_characters(folders: dict[str, str]) -> None:
     assert renderer.text_ids("{") == [3, renderer.tokenizer.unk_token_id]  # a character that it does not know
 
 
+def test_a_control_token_is_read_with_a_space_behind_its_first_character(folders: dict[str, str]) -> None:
+    renderer = make_policy(folders["t5"]).backbone.renderer
+    ids = renderer.text_ids("go north")
+    pieces = [piece.lstrip("▁") for piece in renderer.tokenizer.convert_ids_to_tokens(ids)]
+    place = max(range(len(pieces)), key=lambda number: len(pieces[number]))
+    piece = pieces[place]
+    apart = renderer.text_ids("go north".replace(piece, f"{piece[0]} {piece[1:]}"))
+    assert apart != ids
+    renderer._control = {**renderer._control, ids[place]: piece}
+    assert renderer.text_ids("go north") == apart
+
+
 def test_the_encoder_has_its_context_to_itself(folders: dict[str, str]) -> None:
     policy = make_policy(folders["bart"])
     (ids,) = policy.backbone.renderer.prompt_ids([prompt("!")])

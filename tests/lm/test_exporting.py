@@ -165,6 +165,22 @@ def test_model_card(llama: str, tmp_path: Path) -> None:
     assert "base_model: owner/model\n" in card
 
 
+@pytest.mark.parametrize(
+    ("name", "on_hub"),
+    [("owner/model", True), ("owner/here", False), ("folder/of/model", False), ("the bundled LM", False)],
+)
+def test_card_names_a_base_by_its_id_only_where_the_hub_has_it(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, on_hub: bool
+) -> None:
+    (tmp_path / "owner" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    policy = make_policy(llama)
+    policy.backbone.name = name
+    card = exporting.model_card(policy.backbone, policy.settings, None, "title")
+    assert (f"base_model: {name}\n" in card) is on_hub
+    assert f"| base model | {name if on_hub else Path(name).name} |\n" in card
+
+
 # Folders
 
 

@@ -19,6 +19,7 @@ from helpers.written_answers import (
     writing_policy,
 )
 
+from lmpolicy.lm.token_head import TokenHead
 from lmpolicy.text.spaces import row_keys
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1], "same prompts": SHARED[:1] * 9}
@@ -68,6 +69,22 @@ def test_vocabulary_in_chunks(llama: str) -> None:
     assert head is not None
     head.rows = 3
     assert_answers_as_naive(policy, SHARED, rows)
+
+
+@pytest.mark.parametrize(("chunk", "rows"), [(1, 1), (99, 1), (100, 1), (199, 1), (200, 2), (1000, 10)])
+def test_no_more_logits_than_a_chunk_exist_at_a_time(llama: str, chunk: int, rows: int) -> None:
+    head = TokenHead(writing_policy(llama).backbone.lm, vocabulary=100, chunk=chunk)
+    computed, compute = [], head._logits
+
+    def count(states: th.Tensor) -> th.Tensor:
+        computed.append(len(states))
+        return compute(states)
+
+    head._logits = count
+    with th.no_grad():
+        head(th.randn(12, 32), th.arange(12), 1.0)
+    assert max(computed) == rows
+    assert sum(computed) == 12
 
 
 @pytest.mark.parametrize("n_phrases", [0, 4])

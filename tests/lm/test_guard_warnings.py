@@ -21,6 +21,7 @@ from lmpolicy import (
 )
 from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.guard import Guard
+from lmpolicy.lm.judging import LearningJudge
 
 
 def guard_warnings(caught: Any) -> list[str]:
@@ -120,6 +121,7 @@ OPEN, SURE, READS, UNHEEDING = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
         (([SURE] * 2 + [OPEN]) * 5, None),
         ([UNHEEDING] * 10, None),  # untrained
         ([UNHEEDING] * 14, None),
+        ([UNHEEDING] * 15, "ignores what it reads"),  # five judgements in a row, after the first ten
         ([UNHEEDING] * 30, "ignores what it reads"),
         (([UNHEEDING] * 4 + [OPEN]) * 5, None),
     ],
@@ -129,6 +131,28 @@ def test_what_counts_as_a_collapse_or_as_ignored_input(llama: str, rollouts: Any
     assert len(found) == (expected is not None)
     for part in (expected or "", "ent_coef", "learning_rate", "Harmless if"):
         assert all(part in message for message in found)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "are_equal"),
+    [
+        ([0.5, 0.5], True),
+        ([-0.5, -0.5], True),
+        ([0.0, 0.0], True),
+        ([0.5, 0.5002], True),  # as rounding leaves them
+        ([0.5, 0.501], False),
+        ([1.0, -1.0], False),  # equal in size alone
+    ],
+)
+def test_what_counts_as_equal_advantages(gradient: list[float], are_equal: bool) -> None:
+    judge = LearningJudge()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            judge.acted(decision(*OPEN))
+            judge.first_gradient(th.tensor(gradient))
+            judge.begin_update(actor_learns=True, when="now")
+    assert ["all advantages were equal" in message for message in guard_warnings(caught)] == [True] * are_equal
 
 
 def test_small_rollouts_are_judged_together(llama: str) -> None:

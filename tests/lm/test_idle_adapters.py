@@ -12,6 +12,7 @@ from helpers.lm_tools import encode, make_policy, prompt
 
 from benchmarks.tiny_models import save_tiny
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.lm import adapters
 from lmpolicy.lm.adapters import routers
 
 ROWS = encode([prompt("row 1", ("left", "right"))])
@@ -73,6 +74,18 @@ def test_experts_without_adapter_are_said_in_the_log(
     (record,) = caplog.records
     assert "experts' and get no adapter: model.layers.*.mlp.experts.down_proj" in record.getMessage()
     assert "target_parameters" in record.getMessage()
+
+
+@pytest.mark.parametrize(("others", "is_told"), [(0, True), (99, True), (100, False)])
+def test_experts_count_from_one_percent_of_the_weights(
+    caplog: pytest.LogCaptureFixture, others: int, is_told: bool
+) -> None:
+    base: Any = th.nn.Module()
+    base.plain = th.nn.Parameter(th.zeros(others))
+    base.experts = th.nn.Parameter(th.zeros(1, 1, 1))
+    with caplog.at_level(logging.INFO, logger="lmpolicy.lm.adapters"):
+        adapters._tell_of_others(base)
+    assert bool(caplog.records) is is_told
 
 
 def test_layers_that_write_their_product_themselves_get_adapters(tmp_path: Path) -> None:

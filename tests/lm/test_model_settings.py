@@ -11,7 +11,7 @@ from typing import Any
 import peft
 import pytest
 import torch as th
-from helpers.lm_tools import SHARED, encode, make_policy, scores_of
+from helpers.lm_tools import SHARED, encode, make_policy, put_into_hub_cache, scores_of
 from helpers.policy_tools import corridor, ppo
 from stable_baselines3 import PPO
 from transformers import BitsAndBytesConfig
@@ -115,6 +115,13 @@ def test_one_device(llama: str, device: Any, monkeypatch: pytest.MonkeyPatch) ->
     rows = encode(SHARED)
     placed = make_policy(llama, model_kwargs={"device_map": device})
     assert th.equal(scores_of(placed, rows)[0], scores_of(make_policy(llama), rows)[0])
+
+
+def test_hub_id_is_looked_for_where_transformers_is_told_to(llama: str, tmp_path: Path) -> None:
+    put_into_hub_cache(llama, tmp_path, "someone/tiny")
+    rows = encode(SHARED)
+    found = make_policy("someone/tiny", model_kwargs={"cache_dir": str(tmp_path)})
+    assert th.equal(scores_of(found, rows)[0], scores_of(make_policy(llama), rows)[0])
 
 
 def test_what_is_of_the_model_alone_stays_from_the_tokenizer() -> None:

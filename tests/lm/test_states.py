@@ -65,6 +65,13 @@ def test_context_length_by_any_name(tmp_path: Path, family: str, length: int | N
     assert context_length(lm) == length
 
 
+@pytest.mark.parametrize("length", [0, -1])
+def test_context_length_that_is_no_length_says_nothing(tmp_path: Path, length: int) -> None:
+    lm = tiny(tmp_path, "llama")
+    lm.config.max_position_embeddings = length
+    assert context_length(lm) is None
+
+
 def test_length_at_which_rotary_factors_change(tmp_path: Path) -> None:
     lm = tiny(tmp_path / "phi3", "phi3", original_max_position_embeddings=64, rope_parameters=LONGROPE)
     assert rotary_limit(lm) == 64

@@ -44,6 +44,29 @@ def readable(phrases: Sequence[str]) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("answer", "phrases", "expected"),
+    [
+        ("Action: (Go)", ("(go)", "go", "Go"), "Go"),
+        ('{"action": "(Go)"}', ("(go)", "go", "Go"), "Go"),
+        ("Action: *go*", ("*", "go"), "go"),
+    ],
+)
+def test_phrase_without_its_decoration_counts_before_one_like_it(
+    answer: str, phrases: Sequence[str], expected: str
+) -> None:
+    assert read(answer, phrases) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "where"), [('{"action": "fly"}', "JSON"), ("Action: fly", '"Action:"'), ("fly", "text")]
+)
+def test_error_says_where_the_answer_names_no_action(answer: str, where: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        extract_action(answer, spaces.Discrete(2), {"hit": 0, "stick": 1})
+    assert str(caught.value) == f"'fly' ({where}) names no legal action; legal are: hit, stick"
+
+
 @given(phrase_lists, st.integers(0, 99))
 def test_every_phrase_is_read_as_itself(phrases: list[str], seed: int) -> None:
     if readable(phrases):
