@@ -32,7 +32,7 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
 from lmpolicy.bundled import WORLDS
-from lmpolicy.lm.actors import PhraseActor
+from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.scorer import ILLEGAL
 from lmpolicy.text.spaces import decode_bytes, row_keys
 

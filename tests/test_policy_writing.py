@@ -18,7 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from lmpolicy import LMActorCriticPolicy, NonFiniteError, TextObservationWrapper, WatchLearning
-from lmpolicy.lm.actors import TextActor
+from lmpolicy.lm.text_actor import TextActor
 
 OPTIONS: dict[str, Any] = {"action_mode": "generate", "max_new_tokens": 6, "max_prompt_bytes": ROW_BYTES}
 

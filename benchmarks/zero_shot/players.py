@@ -13,8 +13,9 @@ import torch as th
 from benchmarks.learning.worlds import succeeded
 from benchmarks.zero_shot.cells import NORMALIZATIONS
 from lmpolicy import PolicySettings, TextObservationWrapper
-from lmpolicy.lm.actors import PhraseActor, make_actor
+from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.queries import PhraseQueries
 from lmpolicy.text.spaces import row_keys
 

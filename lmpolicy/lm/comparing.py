@@ -90,7 +90,7 @@ class AnswerComparison(Comparison):
     :param reference: which divergence is asked.
     :param queries: reader that turns rows of prompts and answers into queries.
     :param space: action space, whose rows hold the answers.
-    :param ratio_level: ``"mean"`` or ``"sum"``, see :class:`lmpolicy.lm.actors.TextActor`.
+    :param ratio_level: ``"mean"`` or ``"sum"``, see :class:`lmpolicy.lm.text_actor.TextActor`.
     :raises ValueError: for a direction that answers of the policy cannot estimate; the message names the other one.
     """
 

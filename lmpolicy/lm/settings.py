@@ -88,7 +88,7 @@ class PolicySettings:
         ``lm/cache_mib``, see :class:`~lmpolicy.WatchLearning`.
     :param ratio_level: log-probability of an answer in free text, as PPO is given it: ``"mean"`` or ``"sum"`` over its
         tokens. Long answers saturate PPO's clip with the sum, so the mean is the default. See
-        :class:`lmpolicy.lm.actors.TextActor`.
+        :class:`lmpolicy.lm.text_actor.TextActor`.
     :param stop: texts that end an answer in free text, besides the model's own end of a message. ``None``: a line break
         if the model has no chat template, else no text.
     :param guard_rails: whether to watch the training. It stops before an optimizer step that is not finite, with the

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from lmpolicy.lm.actors import TextActor, make_actor
+from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.processes import Answer, Command, Processes
 from lmpolicy.lm.scorer import Scores
 from lmpolicy.lm.spread import WITH_GRADIENT, description, flat, trainable
+from lmpolicy.lm.text_actor import TextActor
 
 
 class Replica:

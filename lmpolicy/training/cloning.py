@@ -12,7 +12,7 @@ import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from lmpolicy.lm.actors import PhraseActor
+from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import PADDING_BYTE, TextSpace
 

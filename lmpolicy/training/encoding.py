@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.lm.actors import TextActor
 from lmpolicy.lm.queries import TooLongError
+from lmpolicy.lm.text_actor import TextActor
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.prompt import CUE, cue_after
 from lmpolicy.text.spaces import utf8

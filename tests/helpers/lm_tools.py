@@ -23,7 +23,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from lmpolicy import LMActorCriticPolicy, Prompt, TextSpace
-from lmpolicy.lm.actors import PhraseActor
+from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.queries import Query
 from lmpolicy.lm.scorer import ILLEGAL
 from lmpolicy.text.spaces import row_keys

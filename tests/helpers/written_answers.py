@@ -12,7 +12,7 @@ from helpers.lm_tools import encode, gradients, largest_difference, make_policy,
 from transformers import AutoTokenizer
 
 from lmpolicy import LMActorCriticPolicy, Prompt
-from lmpolicy.lm.actors import TextActor
+from lmpolicy.lm.text_actor import TextActor
 from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
 

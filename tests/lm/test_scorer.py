@@ -7,9 +7,10 @@ import torch as th
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy
 from helpers.written_answers import some_answers, writer_of, writing_policy
 
-from lmpolicy.lm.actors import PhraseActor, TextActor
+from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.queries import Query
 from lmpolicy.lm.scorer import Scorer
+from lmpolicy.lm.text_actor import TextActor
 from lmpolicy.text.spaces import row_keys
 
 KEYS = row_keys(encode(SHARED[:3] + UNSHARED).numpy())
