@@ -100,10 +100,7 @@ def _name(layer: Layer) -> str:
 
 def _dump(n_envs: int, of: list[Layer], layers: list[Layer]) -> bytes:
     """Pickle the attributes of some layers; references to layers are kept as such."""
-    attributes = [
-        {name: value for name, value in vars(layer).items() if name not in NO_STATE and not isinstance(value, CODE)}
-        for layer in of
-    ]
+    attributes = [_attributes(layer) for layer in of]
     content = (n_envs, [_name(layer) for layer in of], attributes)
     try:
         return _pickled(content, layers)
@@ -115,6 +112,11 @@ def _dump(n_envs: int, of: list[Layer], layers: list[Layer]) -> bytes:
                 except Exception as error:
                     raise NotCopyableError(f"{type(layer).__name__}.{name} cannot be pickled ({error})") from error
         raise
+
+
+def _attributes(layer: Layer) -> dict[str, Any]:
+    """Return the state of a layer by the names of its attributes."""
+    return {name: value for name, value in vars(layer).items() if name not in NO_STATE and not isinstance(value, CODE)}
 
 
 def _pickled(content: Any, layers: list[Layer]) -> bytes:
@@ -137,6 +139,10 @@ def _load(n_envs: int, of: list[Layer], layers: list[Layer], state: bytes) -> No
             f"{len(found)} envs and wrappers in place of {len(names)}",
         )
         raise NotCopyableError(other)
+    for layer, values in zip(of, attributes, strict=True):
+        lacking = sorted(set(_attributes(layer)) - set(values))
+        if lacking:
+            raise NotCopyableError(f"{type(layer).__name__} had no {lacking[0]} in the version that saved its state")
     for layer, values in zip(of, attributes, strict=True):
         vars(layer).update(values)
 

@@ -115,3 +115,21 @@ def test_other_envs_are_refused(llama: str, tmp_path: Path) -> None:
         lmpolicy.resume(tmp_path, make_vec_env(corridor, 2), device="cpu")
     with pytest.raises(ValueError, match="there were 2 envs, and now there are 3"):
         lmpolicy.resume(tmp_path, VecNormalize(make_vec_env(corridor, 3), norm_obs=False), device="cpu")
+
+
+def test_envs_of_another_version_begin_new_episodes(
+    llama: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ppo(llama, make_vec_env(corridor, 2, seed=0)).learn(WIDTH, [Checkpoints(tmp_path)])
+    made = lmpolicy.TextObservationWrapper.__init__
+
+    def make(self: Any, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        self.new_in_this_version = 1
+
+    monkeypatch.setattr(lmpolicy.TextObservationWrapper, "__init__", make)
+    with caplog.at_level(logging.WARNING, "lmpolicy"):
+        env = make_vec_env(corridor, 2)
+        model = lmpolicy.resume(tmp_path, env, device="cpu")
+    assert "TextObservationWrapper had no new_in_this_version in the version that saved its state" in caplog.text
+    model.learn(WIDTH, reset_num_timesteps=False)
