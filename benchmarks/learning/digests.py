@@ -58,8 +58,9 @@ def one_env(run: Run) -> dict[str, Any]:
         return found | {"classic": run.classic}
     own = asdict(settings) | {"task": describe_words(settings.task)}
     del own["training_wrapper"]
-    if settings.reference is None:  # as when runs were digested that knew of none
-        del own["reference"]
+    for name, plain in (("reference", None), ("optimizer", "Adam")):  # as when runs were digested that knew of none
+        if own[name] == plain:
+            del own[name]
     return found | {"model": run.model, "settings": sorted(own.items())}
 
 

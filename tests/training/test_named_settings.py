@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -228,8 +229,23 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert real.n_steps == entry.learning["FrozenLake-v1"]["n_steps"] != lake.n_steps
     assert real.env_kwargs == lake.env_kwargs
     assert lmpolicy.hyperparameters(TEXT_WORLD).for_model("smollm2-135m-instruct").score_normalization == "token"
-    blackjack = lmpolicy.hyperparameters("Blackjack-v1")
-    assert blackjack.for_model("smollm2-135m-instruct").n_steps == blackjack.n_steps
+    blackjack = lmpolicy.hyperparameters("Blackjack-v1").for_model("smollm2-135m-instruct")
+    assert blackjack.ppo["policy_kwargs"]["optimizer_class"] is th.optim.RAdam
+    assert blackjack.lora == entry.learning["Blackjack-v1"]["lora"] != real.lora
+    taxi = lmpolicy.hyperparameters("Taxi-v4")
+    assert taxi.for_model("smollm2-135m-instruct").n_steps == taxi.n_steps
+
+
+def test_another_optimizer_is_the_learners(tmp_path: Path) -> None:
+    settings = replace(lmpolicy.hyperparameters("CartPole-v1"), optimizer="RAdam", n_steps=8, batch_size=16, n_envs=2)
+    model = PPO(LMActorCriticPolicy, settings.make_env(0), device="cpu", **settings.ppo)
+    model.learn(16)
+    assert type(model.policy.optimizer) is th.optim.RAdam
+    loaded = lmpolicy.load(lmpolicy.save(model, tmp_path / "model"), device="cpu")
+    assert type(loaded.policy.optimizer) is th.optim.RAdam
+    for wrong in ("Adm", "Optimizer.step", "lr_scheduler"):
+        with pytest.raises(ValueError, match=r'class of torch\.optim, such as "RAdam"; got '):
+            _ = replace(settings, optimizer=wrong).ppo
 
 
 def test_settings_for_a_model_that_is_not_known_are_those_of_a_pretrained_one():
