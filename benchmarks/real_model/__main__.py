@@ -83,7 +83,7 @@ class Task:
 
 TASKS = {
     "lake": Task(lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False), 6144, 512, 100, 0.95),
-    "blackjack": Task(lmpolicy.hyperparameters("Blackjack-v1", sab=False, natural=False), 40_960, 4096, 20_000, -0.06),
+    "blackjack": Task(lmpolicy.hyperparameters("Blackjack-v1", sab=False, natural=False), 39_936, 4096, 20_000, -0.06),
 }
 
 
