@@ -190,7 +190,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             self._random = np.random.default_rng(seed)
         self._now = None
         self._now = self._words.first(observation, info)
-        return self._now.row, {**info, "prompt_truncated": self._words.shortened}
+        return self._now.row, {**info, "prompt_truncated": self._words.composer.shortened}
 
     def step(
         self, action: int | np.integer | NDArray[Any] | str
@@ -209,7 +209,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         self._now = None  # after an error in reading, only a reset helps: the env has moved on
         self._now = self._words.after(before, answer, observation, info, ended=terminated or truncated)
-        info = {**info, "prompt_truncated": self._words.shortened, **answer.info}
+        info = {**info, "prompt_truncated": self._words.composer.shortened, **answer.info}
         if answer.parse_error and self.training:
             reward += answer.penalty
         return self._now.row, reward, terminated, truncated, info
@@ -230,7 +230,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         """
         if self._now is None:
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        return self._words.answer(action, self._now, self._random)
+        return self._reader.read(action, self._now.legal, self._random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
         """Make the row of any observation.

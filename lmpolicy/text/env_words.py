@@ -92,12 +92,7 @@ class EnvWords:
             rule = ParseErrorRule(env_space, on_parse_error, parse_error_reward, fallback_action)
             reading = tokenizer or rows.default_model, max_new_tokens
             self.reader = AnswerReader(task, self.phrases, rule, *reading, n_phrases=width)
-        self._composer = PromptComposer(rows, task, self.phrases, self.reader.instruction, self.reader.cue)
-
-    @property
-    def shortened(self) -> int:
-        """Return how many prompts had to be shortened so far."""
-        return self._composer.shortened
+        self.composer = PromptComposer(rows, task, self.phrases, self.reader.instruction, self.reader.cue)
 
     def first(self, observation: Any, info: dict[str, Any]) -> Reading:
         """Read the first observation of an episode.
@@ -124,15 +119,6 @@ class EnvWords:
         # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
         return self._read(observation, info, history, before.legal if ended else {})
 
-    def answer(self, action: Any, reading: Reading, random: np.random.Generator) -> ReadAnswer:
-        """Find the env action for an action of the policy.
-
-        :param action: an element of the policy's action space, or the same in words.
-        :param reading: what the action answers.
-        :param random: for what the reader draws at random.
-        """
-        return self.reader.read(action, reading.legal, random)
-
     def encode(self, observation: Any, info: dict[str, Any], history: Turns) -> NDArray[np.uint8]:
         """Make the row of any observation.
 
@@ -141,7 +127,7 @@ class EnvWords:
         :param history: the turns that the prompt repeats.
         """
         text = self._describe(observation, "format_observation")
-        return self._composer.compose(history, text, tuple(self._legal_in(observation, info)))[1]
+        return self.composer.compose(history, text, tuple(self._legal_in(observation, info)))[1]
 
     def _read(self, observation: Any, info: dict[str, Any], history: Turns, otherwise: Mapping[str, Any]) -> Reading:
         """Put an observation into words.
@@ -161,12 +147,15 @@ class EnvWords:
         if self.max_turns:
             own = type(self.task).format_past is not TextTask.format_past
             past_text = self._describe(observation, "format_past") if own else text
-        prompt, row = self._composer.compose(history, text, tuple(legal))
+        prompt, row = self.composer.compose(history, text, tuple(legal))
         return Reading(prompt, row, legal, past_text, history)
 
     def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
-        return {} if self.phrases is None else self.phrases.legal(observation, info)
+        if self.phrases is None:
+            return {}
+        fixed = self.phrases.fixed
+        return self.phrases.legal(observation, info) if fixed is None else fixed
 
     def _describe(self, observation: Any, method: str) -> str:
         """Put an observation into words by a method of the task."""

@@ -86,7 +86,7 @@ class Playing:
         if one.step is not None and leaves_out:
             self._leave_out(one)
         elif one.step is not None:
-            info = {**info, "TimeLimit.truncated": bool(truncated), "prompt_truncated": self.words.shortened}
+            info = {**info, "TimeLimit.truncated": bool(truncated), "prompt_truncated": self.words.composer.shortened}
             self._count([(key, one.ended_step(info, row, done=True))])
         return self._statistics(one)
 
@@ -139,13 +139,17 @@ class Playing:
         """
         info = {} if info is None else info
         self._check(observation, info)
-        one, before = self._episodes.get(key), self.words.shortened
+        one, before = self._episodes.get(key), self.words.composer.shortened
         if one is None:
             reading = self.words.first(observation, info)
         else:
             assert one.answer is not None
             reading = self.words.after(one.reading, one.answer, observation, info, ended=False)
-        return reading, self.words.shortened > before, {**info, "prompt_truncated": self.words.shortened}
+        return (
+            reading,
+            self.words.composer.shortened > before,
+            {**info, "prompt_truncated": self.words.composer.shortened},
+        )
 
     def _check(self, observation: Any, info: Any) -> None:
         """Refuse what is no observation of the world.
@@ -202,7 +206,7 @@ class Playing:
                     starts = one.answer is None
                     step = Step(rows[place], actions[at], values[at], log_probs[at], starts)
                 try:
-                    answer = self.words.answer(actions[place], one.reading, self._random)
+                    answer = self.words.reader.read(actions[place], one.reading.legal, self._random)
                 except Exception:  # on_parse_error="raise"
                     del self._episodes[key]  # what the loop does next is another episode
                     raise

@@ -164,8 +164,8 @@ def test_advantages_of_episodes_that_go_at_their_own_pace(llama: str) -> None:
         value[f"{key}{number}"] = agent.learner.policy.predict_values(row).item()
 
     prompts: list[str] = []
-    encode = agent._playing.words._composer.space.encode
-    agent._playing.words._composer.space.encode = lambda text: prompts.append(text) or encode(text)  # type: ignore[method-assign]
+    encode = agent._playing.words.composer.space.encode
+    agent._playing.words.composer.space.encode = lambda text: prompts.append(text) or encode(text)  # type: ignore[method-assign]
     # a: goes on at the end of the rollout. b: ends by itself, then is cut off. c: cut off without an observation.
     for key, number, reward in [
         ("a", 0, 1.0),

@@ -326,7 +326,7 @@ def test_other_policies_are_refused() -> None:
 def test_illegal_actions_are_counted(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Careless(TextObservationWrapper):
         def step(self, action: Any) -> Any:
-            return super().step(min(int(action), len(self._legal) - 1))
+            return super().step(min(int(action), len(self.prompt.actions) - 1))
 
     def forward(self: Any, obs: th.Tensor, deterministic: bool = False) -> Any:
         values = self.predict_values(obs)
