@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from helpers.lm_tools import (
-    SHARED,
     UNSHARED,
     count_rows,
     encode,
@@ -26,73 +21,29 @@ from helpers.lm_tools import (
     scores_of,
 )
 from helpers.policy_tools import corridor, ppo
+from helpers.references import (
+    ACTIONS,
+    OF_TWO,
+    PROMPTS,
+    WARNS_OF_SIZES,
+    move,
+    naive_divergence,
+    policy_away_from,
+    without_adapter,
+)
 from helpers.written_answers import naive_tokens, some_answers, writer_of, writing_policy
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from torch.nn import functional
 
-import lmpolicy
 from lmpolicy import CriticWarmup, LMActorCriticPolicy, Reference, WatchLearning
 from lmpolicy.lm.backbone import WeightVersion
 from lmpolicy.lm.prefixes import PrefixMemory
 from lmpolicy.lm.trunk import TrunkForward
 from lmpolicy.text.spaces import row_keys
 
-PROMPTS = [SHARED[0], SHARED[1], UNSHARED[1], SHARED[0], SHARED[5], SHARED[3], SHARED[0]]
-"""With distinct rows that come again, and others of the same words with other phrases."""
-ACTIONS = th.tensor([0, 1, 1, 2, 0, 1, 0])
-OF_TWO = [UNSHARED[1], SHARED[3]]
-"""Prompts of two phrases, as in the corridor."""
-WARNS_OF_SIZES = "ignore:You have specified a mini-batch size"
 pytestmark = pytest.mark.filterwarnings("ignore:the model will hardly ever choose")
-
-
-@th.no_grad()
-def move(policy: LMActorCriticPolicy, seed: int = 7, size: float = 0.2) -> None:
-    """Change the adapter, so that the policy is somewhere else than its reference."""
-    generator = th.Generator().manual_seed(seed)
-    for name, weight in policy.named_parameters():
-        if "lora_" in name:
-            weight.add_(size * th.randn(weight.shape, generator=generator))
-
-
-@contextmanager
-def without_adapter(policy: LMActorCriticPolicy) -> Iterator[None]:
-    """The naive way to the base model: all B matrices are 0."""
-    kept = {name: weight.detach().clone() for name, weight in policy.named_parameters() if "lora_B" in name}
-    with th.no_grad():
-        for name, weight in policy.named_parameters():
-            if name in kept:
-                weight.zero_()
-        yield
-        for name, weight in policy.named_parameters():
-            if name in kept:
-                weight.copy_(kept[name])
-
-
-def naive_divergence(mine: th.Tensor, its: th.Tensor, direction: str = "pi||ref") -> th.Tensor:
-    """KL between the softmax of two vectors of scores of the legal phrases."""
-    log_p, log_q = mine.log_softmax(-1), its.log_softmax(-1)
-    if direction == "ref||pi":
-        log_p, log_q = log_q, log_p
-    return sum((p.exp() * (p - q) for p, q in zip(log_p, log_q, strict=True)), th.zeros(()))
-
-
-def policy_away_from(llama: str, tmp_path: Path, of: str, **settings: Any) -> tuple[Any, LMActorCriticPolicy]:
-    """A policy that has acted, somewhere else than its reference; and another one that is that reference."""
-    reference: dict[str, Any] = {"beta": 0.7, "of": of, **settings.pop("reference", {})}
-    start = make_policy(llama, **settings)
-    if of == "folder":
-        start.save_adapter(tmp_path / "adapter")
-        reference["of"] = str(tmp_path / "adapter")
-    policy: Any = make_policy(llama, reference=reference, **settings)
-    if of == "start":
-        policy.set_reference()
-    move(policy)
-    with th.no_grad():
-        policy(encode(PROMPTS))
-    return policy, start
 
 
 # The gradient
@@ -497,152 +448,3 @@ def test_beta_on_target_stays(llama: str) -> None:
         with th.no_grad():
             policy(encode(PROMPTS[:1]))
         assert policy.reference.beta == pytest.approx(0.3 * factor)
-
-
-# Checkpoints
-
-
-def trained(llama: str, reference: Any, env: gym.Env | None = None, **settings: Any) -> Any:
-    model = ppo(llama, env or corridor(), {"reference": reference, **settings}, learning_rate=1e-2)
-    return model.learn(16)
-
-
-@pytest.mark.parametrize("of", ["start", "base"])
-def test_training_goes_on_as_if_it_had_not_stopped(llama: str, tmp_path: Path, of: str) -> None:
-    model = trained(llama, Reference(beta=0.5, of=of))
-    model.save(tmp_path / "model")
-    for loaded in (
-        PPO.load(tmp_path / "model", env=corridor(), device="cpu"),
-        lmpolicy.load(tmp_path / "model", env=corridor(), device="cpu", model=llama),
-    ):
-        policy: Any = loaded.policy
-        assert policy.settings.reference == Reference(beta=0.5, of=of)
-        for (name, mine), (_, its) in zip(
-            policy.reference.named_buffers(), model.policy.reference.named_buffers(), strict=True
-        ):
-            assert th.equal(mine, its), name
-        for one in (policy, model.policy):
-            with th.no_grad():
-                one(encode(OF_TWO))
-        first, second = (
-            gradients(one, one.evaluate_actions(encode(OF_TWO), th.tensor([0, 1]))[1].sum())
-            for one in (policy, model.policy)
-        )
-        assert largest_difference(first, second) <= 1e-6
-
-
-def test_run_that_is_resumed(llama: str, tmp_path: Path) -> None:
-    runs = []
-    for stops in (False, True):
-        folder = tmp_path / str(stops)
-        env = make_vec_env(corridor, n_envs=2, seed=3)
-        model: Any = ppo(llama, env, {"reference": {"beta": 0.5}}, learning_rate=1e-2)
-        if stops:
-            model.learn(32, callback=lmpolicy.Checkpoints(folder, every=1))
-            model = lmpolicy.resume(folder, make_vec_env(corridor, n_envs=2, seed=3), device="cpu")
-            model.learn(32, reset_num_timesteps=False)
-        else:
-            model.learn(32).learn(32, reset_num_timesteps=False)
-        runs.append({name: tensor.clone() for name, tensor in model.policy.reference.named_buffers()})
-    assert all(th.equal(runs[0][name], runs[1][name]) for name in runs[0])
-
-
-def test_folder_of_the_reference_is_gone(llama: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    start = make_policy(llama)
-    start.save_adapter(tmp_path / "adapter")
-    model = trained(llama, {"beta": 0.5, "of": str(tmp_path / "adapter")})
-    model.save(tmp_path / "model")
-    (tmp_path / "adapter").rename(tmp_path / "elsewhere")
-    for loaded in (
-        PPO.load(tmp_path / "model", env=corridor(), device="cpu"),
-        lmpolicy.load(tmp_path / "model", env=corridor(), device="cpu", model=llama),
-    ):
-        loaded.learn(8)
-        for name, tensor in model.policy.reference.named_buffers():
-            assert th.equal(tensor, loaded.policy.get_buffer(f"reference.{name}")), name
-    caplog.clear()
-    fresh = ppo(llama, corridor(), {"reference": {"beta": 0.5, "of": str(tmp_path / "adapter")}})
-    assert "adapter" in caplog.text
-    with pytest.raises(OSError, match="could not be read"):
-        fresh.learn(8)
-
-
-def test_checkpoints_of_policies_with_and_without(llama: str) -> None:
-    held, plain = make_policy(llama, reference={"beta": 1.0}), make_policy(llama, seed=1)
-    held.set_reference()
-    for mine, its in ((held, plain), (plain, held)):
-        fresh: Any = make_policy(llama, seed=2, reference=mine.settings.reference)
-        fresh.load_state_dict(its.state_dict())
-        assert th.equal(scores_of(fresh, encode(PROMPTS))[0], scores_of(its, encode(PROMPTS))[0])
-        if fresh.reference is not None:
-            assert not fresh.reference.weights.taken  # so that its training begins from there
-    other = make_policy(llama, reference={"beta": 1.0, "of": "base"})
-    other.load_state_dict(held.state_dict())
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ({"beta": -0.1}, "beta of the reference must be a number that is not negative"),
-        ({"beta": float("nan")}, "beta of the reference"),
-        ({"beta": True}, "beta of the reference"),
-        ({"of": ""}, "base"),
-        ({"of": None}, "base"),
-        ({"direction": "forward"}, "pi||ref"),
-        ({"estimate": "k4"}, "k3"),
-        ({"target": 0}, "target=None leaves beta"),
-        ({"beta": 0, "target": 0.1}, "target=None leaves beta"),
-    ],
-)
-def test_values_out_of_range(reference: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Reference(**reference)
-
-
-@pytest.mark.parametrize("reference", ["start", 0.1, {"beta": 0.1, "off": "base"}])
-def test_settings_that_are_none(llama: str, reference: Any) -> None:
-    with pytest.raises(TypeError, match="reference"):
-        make_policy(llama, reference=reference)
-
-
-@pytest.mark.parametrize("of", ["base", "start"])
-def test_nothing_to_switch_off_or_keep(llama: str, of: str) -> None:
-    with pytest.raises(ValueError, match=re.escape('train an adapter (lora={"r": 16')):
-        make_policy(llama, lora=None, reference={"of": of})
-    with pytest.raises(ValueError, match="never leaves its reference"):
-        make_policy(llama, lora="frozen", reference={"of": of})
-
-
-def test_adapters_that_change_the_base(llama: str) -> None:
-    lora = {"r": 4, "bias": "lora_only"}
-    with pytest.raises(ValueError, match=r'of="start"'):
-        make_policy(llama, lora=lora, reference={"of": "base"})
-    make_policy(llama, lora=lora, reference={"of": "start"}).set_reference()
-
-
-@pytest.mark.parametrize("lora", [{"r": 8}, {"r": 4, "lora_alpha": 99}, {"r": 4, "target_modules": ["q_proj"]}])
-def test_folder_with_another_adapter(llama: str, tmp_path: Path, lora: Any) -> None:
-    make_policy(llama, lora=lora).save_adapter(tmp_path / "adapter")
-    with pytest.raises(ValueError, match="has other settings than the policy's own"):
-        make_policy(llama, reference={"of": tmp_path / "adapter"})
-
-
-def test_reading_a_folder_leaves_the_policy_as_it_is(llama: str, tmp_path: Path) -> None:
-    make_policy(llama, seed=5).save_adapter(tmp_path / "adapter")
-    policies = [make_policy(llama), make_policy(llama, reference={"of": tmp_path / "adapter"})]
-    assert th.equal(*(scores_of(one, encode(PROMPTS))[0] for one in policies))
-
-
-def test_answers_of_the_reference_were_not_written(llama: str) -> None:
-    with pytest.raises(ValueError, match=r"direction='pi\|\|ref'"):
-        writing_policy(llama, reference={"direction": "ref||pi"})
-
-
-def test_nothing_to_set(llama: str) -> None:
-    with pytest.raises(ValueError, match="make it with policy_kwargs="):
-        make_policy(llama).set_reference()
-    with pytest.raises(ValueError, match="never changes"):
-        make_policy(llama, reference={"of": "base"}).set_reference()
