@@ -14,6 +14,7 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from helpers.policy_tools import corridor, ppo, weights
+from helpers.resuming import Kill, Killed
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -371,19 +372,6 @@ def test_saved_and_loaded(llama: str, tmp_path: Path) -> None:
         alone.learn(64)
 
 
-class Killed(BaseException):
-    """Ends a training like SIGKILL: nothing of ours runs afterwards."""
-
-
-class Kill(BaseCallback):
-    """Ends the program in the middle of a rollout."""
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps >= 80:
-            raise Killed
-        return True
-
-
 @pytest.mark.parametrize("baseline", ["rloo", "leave-one-out"])
 def test_a_resumed_run_ends_like_one_that_was_not_interrupted(llama: str, tmp_path: Path, baseline: str) -> None:
     """With running episodes, their returns so far and the seeds of their groups."""
@@ -395,7 +383,9 @@ def test_a_resumed_run_ends_like_one_that_was_not_interrupted(llama: str, tmp_pa
     whole = grouped(llama, baseline, make_env(), **arguments)
     whole.learn(140, callback=Checkpoints(tmp_path / "whole"))
     with pytest.raises(Killed):
-        grouped(llama, baseline, make_env(), **arguments).learn(140, callback=[Checkpoints(tmp_path / "half"), Kill()])
+        grouped(llama, baseline, make_env(), **arguments).learn(
+            140, callback=[Checkpoints(tmp_path / "half"), Kill(80)]
+        )
     callback = Checkpoints(tmp_path / "half")
     resumed = lmpolicy.resume(tmp_path / "half", make_env(), callback, device="cpu")
     assert 0 < resumed.num_timesteps < 80
