@@ -74,8 +74,8 @@ def examine(name: str) -> dict[str, Any]:
                 if not is_refusal(error):
                     traceback.print_exc()
                     return {**found, "verdict": "crash", "message": f"{part.__name__}: {one_line(error)}"}
-                what = {examine_choosing: "", examine_writing: "writing: ", examine_half: "bfloat16: "}[part]
-                found |= {"refused": what.rstrip(": ") or "all", "message": f"{what}{one_line(error)}"}
+                what = {examine_choosing: "all", examine_writing: "writing", examine_half: "bfloat16"}[part]
+                found |= {"refused": what, "message": one_line(error)}
                 if part is examine_choosing:
                     break
             except Exception as error:

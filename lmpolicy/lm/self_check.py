@@ -194,9 +194,9 @@ class _Check:
             if error <= CAUSAL[compute_dtype(self.lm)]:
                 return plain, error
             problems.append(f"log-probabilities are off by {error:.2g} of their spread")
+        found = "; ".join(dict.fromkeys(problems))  # often the same for both
         raise ValueError(
-            f"{self.name} does not predict each token from those before it alone: {'; '.join(problems)}. Choose a "
-            "causal LM"
+            f"{self.name} does not predict each token from those before it alone: {found}. Choose a causal LM"
         )
 
     def _error(self, forward: Forward) -> float:

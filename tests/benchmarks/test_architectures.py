@@ -69,7 +69,9 @@ def test_a_wrong_score_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("Choose a causal LM")
 
     monkeypatch.setattr(architectures, "examine_half", refuse)
-    assert architectures.examine("llama")["verdict"] == "wrong: scores, written"
+    found = architectures.examine("llama")
+    assert found["verdict"] == "wrong: scores, written"
+    assert found["message"] == "ValueError: Choose a causal LM"
     monkeypatch.setattr(architectures, "examine_choosing", lambda folder: refuse(folder))
     assert architectures.examine("llama")["verdict"] == "refused"
 
