@@ -5,8 +5,8 @@
     python -m benchmarks.group_advantages --tasks frozenlake --methods ppo mixture --seeds 100 101
     python -m benchmarks.group_advantages --table                             # table and figure, from what is there
 
-Methods: ppo, rloo and grpo over groups of 8 episodes from the same seed, leave-one-out over equal prompts, and its
-mixture with the critic. All have the named settings of the env (``lmpolicy.hyperparameters``) and as many env steps;
+Methods: ppo, rloo over groups of 8 episodes from the same seed, leave-one-out over equal prompts, and its mixture with
+the critic; grpo (rloo divided by the spread of a group) where it is asked for. All have the named settings of the env (``lmpolicy.hyperparameters``) and as many env steps;
 only the rollout buffer differs, and vf_coef=0 where there is no critic. Seeds 0 to 4 are for tuning, those of the
 results are 100 to 104.
 
@@ -35,7 +35,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", type=_name, metavar="TASK:METHOD:SEED", help="these cells")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[name for name in METHODS if name != "grpo"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102, 103, 104])
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the named settings")
     parser.add_argument("--episodes", type=int, help="of the last evaluation; default: those of the task")

@@ -9,7 +9,7 @@ the whole grid. The methods, all of them the unmodified PPO of Stable-Baselines3
 
 * scratch: the named settings of the env, without a warm start.
 * warm: a warm start, then the same settings.
-* warm-small-steps: a warm start, then smaller steps, a critic that learns first, and advantages as they are.
+* warm-named: a warm start, then ``Hyperparameters.after_warm_start()``.
 * expert-iteration, self-imitation: no warm start; the callbacks of these names besides the named settings.
 
 Evaluations are on copies of the env with seeds of their own, before the training and every few env steps, with the most

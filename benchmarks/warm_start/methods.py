@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -44,13 +44,6 @@ def as_named(settings: Hyperparameters) -> Hyperparameters:
     return settings
 
 
-def small_steps(settings: Hyperparameters) -> Hyperparameters:
-    """The same with small steps, a critic that learns first, and advantages as they are."""
-    begin, end = settings.learning_rate
-    rates = (min(1e-4, begin), min(1e-4, end))
-    return replace(settings, learning_rate=rates, critic_warmup=2, normalize_advantage=False)
-
-
 def no_callbacks() -> list[BaseCallback]:
     """No further callbacks."""
     return []
@@ -71,7 +64,7 @@ class Method:
 METHODS = {
     "scratch": Method(warm=False),
     "warm": Method(),
-    "warm-small-steps": Method(small_steps),
+    "warm-named": Method(Hyperparameters.after_warm_start),
     "expert-iteration": Method(warm=False, callbacks=lambda: [ExpertIteration()]),
     "self-imitation": Method(warm=False, callbacks=lambda: [SelfImitation()]),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from benchmarks.learning.tasks import lm_settings
 from benchmarks.warm_start import __main__ as benchmark
 from benchmarks.warm_start import runs
 from benchmarks.warm_start.experts import HIT, STICK, basic_strategy, play_expert
-from benchmarks.warm_start.methods import METHODS, TASKS, small_steps
+from benchmarks.warm_start.methods import METHODS, TASKS
 from benchmarks.warm_start.report import drops, read_runs, summarize
 from lmpolicy import hyperparameters
 
@@ -127,7 +126,7 @@ def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: py
 
     monkeypatch.setattr(runs, "warm_start", note)
     with pytest.raises(SeenError) as caught:
-        runs.train(TASKS[name], METHODS["warm-small-steps"], 3, 2, lambda **_: None, steps=512, episodes=2)
+        runs.train(TASKS[name], METHODS["warm-named"], 3, 2, lambda **_: None, steps=512, episodes=2)
     games, arguments = caught.value.args
     rate = lm_settings(TASKS[name].learning).learning_rate[0]
     assert (games, arguments) == (2, {"learning_rate": rate, "seed": 3, **TASKS[name].cloning})
@@ -162,8 +161,7 @@ def test_complete_run_is_skipped_and_interrupted_one_repeated(folder: Path, monk
 def test_methods_change_what_they_say() -> None:
     named = hyperparameters("FrozenLake-v1", is_slippery=False)
     assert METHODS["warm"].settings(named) is named
-    small = small_steps(named)
-    assert small == replace(named, learning_rate=(1e-4, 5e-5), critic_warmup=2, normalize_advantage=False)
+    assert METHODS["warm-named"].settings(named) == named.after_warm_start() != named
     assert [name for name, method in METHODS.items() if not method.warm] == [
         "scratch",
         "expert-iteration",
