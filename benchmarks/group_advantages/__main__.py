@@ -6,9 +6,9 @@
     python -m benchmarks.group_advantages --table                             # table and figure, from what is there
 
 Methods: ppo, rloo over groups of 8 episodes from the same seed, leave-one-out over equal prompts, and its mixture with
-the critic; grpo (rloo divided by the spread of a group) where it is asked for. All have the named settings of the env (``lmpolicy.hyperparameters``) and as many env steps;
-only the rollout buffer differs, and vf_coef=0 where there is no critic. Seeds 0 to 4 are for tuning, those of the
-results are 100 to 104.
+the critic; grpo (rloo divided by the spread of a group) where it is asked for. All have the named settings of the env
+(``lmpolicy.hyperparameters``) and as many env steps; only the rollout buffer differs, and vf_coef=0 where there is no
+critic. Seeds 0 to 4 are for tuning, those of the results are 100 to 104.
 
 Evaluations are on the env's own rewards, with the most likely and with sampled actions; those during the training have
 a fifth of the episodes of the last one. Of BabyAI, a return is the share of episodes that reach the goal.
