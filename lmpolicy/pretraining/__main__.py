@@ -48,7 +48,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="folder to write")
     parser.add_argument("--task", metavar="MODULE:CLASS", help="how the envs read as text")
     parser.add_argument("--wordings", type=Path, help='JSON file of phrasings: [["push", "shove"], ...]')
-    parser.add_argument("--action-bins", type=int, help="values per dimension of continuous actions")
+    parser.add_argument("--action-bins", type=int, default=3, help="values per dimension of continuous actions")
     parser.add_argument("--base", help='folder of a model to train further; "bundled" is the bundled LM')
     for field in fields(Size):
         kind = float if field.name == "rate" else int

@@ -30,7 +30,7 @@ def own_mixture(
     task: type[TextTask] | TextTask | None = None,
     *,
     wordings: Wordings = (),
-    action_bins: int | None = None,
+    action_bins: int = 3,
 ) -> Mixture:
     """Say what a language model for some envs reads: random play in them, in several phrasings.
 
@@ -40,7 +40,7 @@ def own_mixture(
         package registers its envs when it is imported, or ``"package.module:Name-v0"``.
     :param task: how the envs read as text. Default: the words that lmpolicy has for each of them, or generic ones.
     :param wordings: further phrasings; each is a text that the words contain, followed by what may stand in its place.
-    :param action_bins: number of values per dimension of continuous actions.
+    :param action_bins: number of values per dimension of continuous actions, where the task has no phrases for them.
     :raises ModuleNotFoundError: if the package of an id is not there.
     :raises gymnasium.error.Error: if there is no such env.
     """
@@ -49,13 +49,15 @@ def own_mixture(
         import_package(env_id)
         env = gym.make(env_id)
         own = task or task_for(env)
+        bins = {"action_bins": action_bins} if isinstance(env.action_space, gym.spaces.Box) else {}
         env.close()
-        bins = {} if action_bins is None else {"action_bins": action_bins}
         common: dict[str, Any] = {"name": env_id, "scatter": scatter}
         if own is not None:
             make = partial(_make, env_id, own, **({} if _names_actions(own) else bins))
+            make()  # what is wrong with an env or its words is said now
             sources.append(Source(make=make, weight=1 - GENERIC_SHARE, wordings=wordings, **common))
         make = partial(_make, env_id, GenericTask(), **bins)
+        make()
         weight = GENERIC_SHARE if own else 1.0
         sources.append(Source(make=make, weight=weight, renamed=0.3, wordings=wordings, **common))
     return Mixture(sources)

@@ -160,12 +160,10 @@ def test_wordings_that_are_none(text: str, tmp_path: Path, capsys: pytest.Captur
 
 def test_a_base_with_another_chat_is_refused(tiny_models: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only models that were made here"):
-        main(["--env", "CartPole-v1", "--base", tiny_models["llama"], "--output", str(tmp_path / "model")])
+        main(["--env", "CartPole-v1", "--base", str(tiny_models["llama"]), "--output", str(tmp_path / "model")])
 
 
 def test_continuous_actions_are_cut_into_bins_where_the_task_has_no_phrases() -> None:
-    assert len(own_mixture(["MountainCarContinuous-v0"], action_bins=3).sources) == 1
-    mixture = own_mixture(["Pendulum-v1"], action_bins=3)
-    assert len(mixture.sources) == 2, "its own words need no bins"
-    documents = mixture.documents(0)
-    assert any("Pendulum" in next(documents).text for _ in range(100))
+    own, generic = (source.make() for source in own_mixture(["Pendulum-v1"], action_bins=2).sources)
+    assert "coast" in (own.fixed_phrases or ()), "its own words need no bins"
+    assert len(generic.fixed_phrases or ()) == 2
