@@ -10,7 +10,6 @@ import warnings
 
 import gymnasium as gym
 
-from lmpolicy.bundled import WORLDS
 from lmpolicy.envs.acrobot import Acrobot
 from lmpolicy.envs.babyai import MiniGrid, log_rejected_levels
 from lmpolicy.envs.blackjack import Blackjack
@@ -38,7 +37,6 @@ __all__ = [
     "Pendulum",
     "Taxi",
     "TextWorld",
-    "default_model",
     "package_of",
     "require_package",
     "task_for",
@@ -103,26 +101,12 @@ def task_for(env: gym.Env) -> TextTask | None:
 def package_of(env_id: str) -> str | None:
     """Name the package that an env needs beside Gymnasium.
 
-    The bundled LM ``lmpolicy/worlds`` has read about the envs of these packages.
-
     :param env_id: Gymnasium id.
     :return: ``"minigrid"`` for MiniGrid and BabyAI, ``"textworld"`` for TextWorld, ``None`` for all others.
     """
     namespace, _, name = env_id.rpartition("/")
     family = FAMILIES.get(name.partition("-")[0])
     return None if family is None or namespace not in ("", NAMESPACE) else PACKAGES[family]
-
-
-def default_model(env: gym.Env, task: TextTask) -> str | None:
-    """Name the bundled LM that has read most about an env.
-
-    :param env: an env, wrapped or not.
-    :param task: task that puts it into words.
-    :return: ``"lmpolicy/worlds"`` for MiniGrid, BabyAI and TextWorld. ``None``, which means the default bundled LM, for
-        all others.
-    """
-    packaged = env.spec is not None and package_of(env.spec.id) is not None
-    return WORLDS if packaged or isinstance(task, tuple(PACKAGES)) else None
 
 
 def require_package(env_id: str) -> None:

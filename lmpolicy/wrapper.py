@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.envs import default_model, task_for
+from lmpolicy.envs import task_for
 from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
@@ -72,7 +72,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
         below are for ``"generate"``.
     :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
-        tokenizer; ``None``: that of the bundled LM that a policy takes for this env.
+        tokenizer; ``None``: that of the bundled LM.
     :param max_new_tokens: longest answer in tokens.
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.
@@ -129,7 +129,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
-        space = self.observation_space = TextSpace(max_prompt_bytes, default_model=default_model(env, self.task))
+        space = self.observation_space = TextSpace(max_prompt_bytes)
         self._words = EnvWords(self.task, env.action_space, space, **words)
         self._reader = self._words.reader
         self.action_space = self._reader.action_space

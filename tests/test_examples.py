@@ -66,7 +66,7 @@ def load(name: str) -> ModuleType:
     if name == "text_world":
         module.GAMES, module.TEST_GAMES = 3, 2
     if name == "real_model":
-        module.MODEL = "lmpolicy/control"  # which takes seconds
+        module.MODEL = "lmpolicy/bundled"  # which takes seconds
     if name == "warm_start":
         module.GAMES = 3
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
@@ -248,7 +248,7 @@ def test_real_model_on_another_env(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(example.lmpolicy, "hyperparameters", lambda _: small)
         example.main(["--env", "CliffWalking-v1", *sizes])
-    assert "CliffWalking-v1, lmpolicy/control: mean return of 2 episodes" in capsys.readouterr().out
+    assert "CliffWalking-v1, lmpolicy/bundled: mean return of 2 episodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("example", WRITING, indirect=True)

@@ -199,7 +199,7 @@ def package(**modules: str) -> dict[str, str]:
             False,
         ),
         ("lmpolicy.bundled", "from lmpolicy.text.prompt import Prompt", False),
-        ("lmpolicy.models.names", "from lmpolicy.bundled import WORLDS", True),
+        ("lmpolicy.models.names", "from lmpolicy.bundled import BUNDLED", True),
         ("lmpolicy.models.names", "from lmpolicy.lm.settings import PolicySettings", False),
         ("lmpolicy.envs.textworld", "from lmpolicy.models import find", False),
         ("lmpolicy.envs.taxi", "from lmpolicy.text.task import TextTask", True),

@@ -90,7 +90,7 @@ class EnvWords:
             self.reader: ActionReader = PhraseReader(width)
         else:
             rule = ParseErrorRule(env_space, on_parse_error, parse_error_reward, fallback_action)
-            reading = tokenizer or rows.default_model, max_new_tokens
+            reading = tokenizer, max_new_tokens
             self.reader = AnswerReader(task, self.phrases, rule, *reading, n_phrases=width)
         self.composer = PromptComposer(rows, task, self.phrases, self.reader.instruction, self.reader.cue)
 

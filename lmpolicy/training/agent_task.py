@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from lmpolicy.envs import default_model, task_for
+from lmpolicy.envs import task_for
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 from lmpolicy.training.told_env import Anything, World
@@ -228,4 +228,4 @@ def bind(task: TextTask, world: gym.Env, max_prompt_bytes: int) -> TextSpace:
             f"{type(task).__name__} reads its words from the env ({error}): pass env=..., an env made as yours is; it "
             "is not stepped. For generic words, observation_space=... is enough"
         ) from error
-    return TextSpace(max_prompt_bytes, default_model=default_model(world, task))
+    return TextSpace(max_prompt_bytes)

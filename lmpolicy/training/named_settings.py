@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lmpolicy.bundled import WORLDS
 from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, package_of
 from lmpolicy.training.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
@@ -37,7 +36,6 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
 
 TIME_LIMIT = {"max_episode_steps": 200}
 GRID_DEFAULTS: dict[str, Any] = {
-    "model": WORLDS,
     "total_timesteps": 40_000,
     "n_envs": 16,
     "n_steps": 64,
@@ -47,9 +45,8 @@ GRID_DEFAULTS: dict[str, Any] = {
     "ent_coef": (0.01, 0.0),
     "normalize_advantage": False,
 }
-"""For every grid of MiniGrid and BabyAI. ``lmpolicy/worlds`` has read about them. Their rewards are rare at first."""
+"""For every grid of MiniGrid and BabyAI. Their rewards are rare at first."""
 TEXT_WORLD_DEFAULTS: dict[str, Any] = {
-    "model": WORLDS,
     "wrapper_kwargs": {"max_prompt_bytes": 8192},
     "total_timesteps": 8_000,
     "n_envs": 16,

@@ -94,7 +94,7 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_make_command_runs(command: str, tmp_path: Path) -> None:
     short = {
         "test": ["ARGS=-q tests/text/test_text_space.py"],  # the suite within the suite: one file of it
-        "real": [f"ARGS=--model lmpolicy/control --steps 64 --episodes 2 --output {tmp_path}"],
+        "real": [f"ARGS=--model lmpolicy/bundled --steps 64 --episodes 2 --output {tmp_path}"],
         "demo": [f"ARGS=--steps 256 --episodes 2 --output {tmp_path}"],
     }
     target = command.removeprefix("make ")

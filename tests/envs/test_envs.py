@@ -30,7 +30,6 @@ def test_tasks_and_exports() -> None:
     assert set(lmpolicy.envs.__all__) == {
         "TASKS",
         "TEXT_WORLD",
-        "default_model",
         "package_of",
         "require_package",
         "task_for",
