@@ -97,7 +97,6 @@ CONTROL_WORDINGS = (
     ("Destination", "Drop-off"),
     ("Your total is", "Your cards sum to", "You hold"),
     ("The dealer shows", "The dealer has"),
-    ("Possible actions", "You can choose from", "Options"),
     ("push", "shove", "press"),
     ("move", "go", "step"),
 )

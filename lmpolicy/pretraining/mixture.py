@@ -22,7 +22,7 @@ class Mixture:
     """The envs."""
     numbers: float = 0.03
     """Share of documents that compare numbers."""
-    unknown: float = 0.15
+    unknown: float = 0.2
     """Share of documents in words that mean nothing, where all that is listed is as likely."""
     separate: tuple[str, ...] = field(default=())
     """Words that are always one separate token, so that a word is the same token everywhere."""

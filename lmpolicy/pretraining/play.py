@@ -44,7 +44,7 @@ class Source:
     foresight: float = 0.45
     """Share of documents that end by telling where random play leads, instead of an action. They make the model
     collect the state of the env at the end of a prompt, where the critic reads it and the policy decides."""
-    renamed: float = 0.1
+    renamed: float = 0.2
     """Share of documents in which the actions have names that the system prompt tells and that mean nothing."""
     scatter: Scatter | None = None
     """Puts the env into a random state, so that play does not only begin near the start."""

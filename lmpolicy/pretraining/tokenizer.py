@@ -22,6 +22,11 @@ CHAT_TEMPLATE = (
 MAX_TOKEN_LENGTH = 32
 """Longest token in characters. Without this limit, whole sentences of the system prompts would become tokens."""
 
+LISTING = r"Possible actions: [^\n]*?\.(?=\s|\z)"
+"""The list of phrases in a prompt. A dot within a number does not end it."""
+LISTED = r"\A(?!Possible actions: )[\s\S]+\z|\APossible actions: |, |\.\z"
+"""What stands between the listed phrases, so that a phrase has the same tokens there as in an answer. All that is no
+list is left whole."""
 HORIZON = r"(?<= in )\d(?=\d* steps)|(?<= in \d)\d(?=\d* steps)"
 """Digits of a number that says how far words look ahead. It belongs to the words: it is the same in every prompt."""
 PIECES = rf" ?\d|\.\d|(?:[^\d.]|{HORIZON})+(?:\.(?!\d))?|\."
@@ -42,6 +47,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, separate: Sequence[st
     words = "|".join(map(re.escape, separate))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            *(pre_tokenizers.Split(Regex(one), behavior="isolated") for one in (LISTING, LISTED)),
             *([pre_tokenizers.Split(Regex(rf" (?:{words})\b"), behavior="isolated")] if words else []),
             pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
