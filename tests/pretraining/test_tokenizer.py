@@ -48,6 +48,19 @@ def test_words_that_are_separate_are_the_same_token_everywhere(tokenizer: PreTra
     assert tokens.count("red") == tokens.count("ball") == 2
 
 
+@pytest.mark.parametrize("phrases", [("shove backwards", "turn 0.5", "x"), ("push left", "push right"), ("red ball", "-3")])
+def test_a_listed_phrase_has_the_tokens_of_an_answer(
+    tokenizer: PreTrainedTokenizerFast, phrases: tuple[str, ...]
+) -> None:
+    """Also the first, the last, and where the list is at the end of an observation or more text follows."""
+    comma, end = tokenizer(", ").input_ids, tokenizer(".").input_ids
+    for text in ("Do well. {}", "It is 1.5 m.\n{}", "{} Then write: I go, or I stay."):
+        ids = tokenizer(text.format(f"Possible actions: {', '.join(phrases)}.")).input_ids
+        for phrase in phrases:
+            answer = tokenizer(phrase).input_ids + (end if phrase == phrases[-1] else comma)
+            assert any(ids[start : start + len(answer)] == answer for start in range(len(ids))), (text, phrase)
+
+
 def test_an_observation_is_short(tokenizer: PreTrainedTokenizerFast) -> None:
     text = "Pole leans left 1.8 degrees, in 10 steps right 7.2 degrees. Cart is right 0.0 m, in 50 steps left 0.6 m."
     assert len(tokenizer(text).input_ids) <= 20
