@@ -56,7 +56,9 @@ def main(argv=None):
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with args.output.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["env", "actions", "uniform", "mean_largest_probability", "highest", "tokens", "prompts", "seed"])
+        table.writerow(
+            ["env", "actions", "uniform", "mean_largest_probability", "highest", "tokens", "prompts", "seed"]
+        )
         print(f"{'env':<30}{'uniform':>9}{'mean':>9}{'highest':>9}{'tokens':>9}")
         for env_id in args.envs:
             largest, lengths, actions = read_prompts(env_id, args.model, args.prompts, args.seed)

@@ -70,9 +70,7 @@ def _mixture(arguments: argparse.Namespace) -> Any:
     if arguments.bundled:
         return bundled_mixture()
     wordings = read_wordings(arguments.wordings) if arguments.wordings else ()
-    return own_mixture(
-        arguments.env, _find_task(arguments.task), wordings=wordings, action_bins=arguments.action_bins
-    )
+    return own_mixture(arguments.env, _find_task(arguments.task), wordings=wordings, action_bins=arguments.action_bins)
 
 
 def _find_task(name: str | None) -> type[TextTask] | None:

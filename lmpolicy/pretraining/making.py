@@ -113,8 +113,8 @@ def require_chat_tokens(tokenizer: PreTrainedTokenizerBase, base: str | Path) ->
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
     if missing:
         raise ValueError(
-            f"{base} does not know the tokens {', '.join(missing)}, by which the documents tell who speaks: only models "
-            "that were made here can be trained further. For any other model, start from it as it is"
+            f"{base} does not know the tokens {', '.join(missing)}, by which the documents tell who speaks: only "
+            "models that were made here can be trained further. For any other model, start from it as it is"
         )
 
 

@@ -57,5 +57,7 @@ def reading_table(reading: Reading) -> str:
 
     :param reading: what was read.
     """
-    rows = [f"| {source} | {count:,} | {reading.steps[source]:,} |" for source, count in reading.documents.most_common()]
+    rows = [
+        f"| {source} | {count:,} | {reading.steps[source]:,} |" for source, count in reading.documents.most_common()
+    ]
     return "\n".join(["| env | documents | env steps |", "|---|---|---|", *rows])

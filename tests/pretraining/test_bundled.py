@@ -1,4 +1,4 @@
-"""The bundled LM: small, near uniform, short prompts, rebuilt from seeds by one command, trained on random play alone."""
+"""The bundled LM: small, near uniform, short prompts, rebuilt from seeds, trained on random play alone."""
 
 from __future__ import annotations
 
@@ -131,7 +131,9 @@ def test_phrases_that_it_has_never_read_are_all_tried(phrases: tuple[str, ...]) 
         def format_observation(self, observation: Any) -> str:
             return f"Now it is {observation}."
 
-    env = TextObservationWrapper(Script(["morning", "late in the evening", "12"], spaces.Discrete(len(phrases))), Words())
+    env = TextObservationWrapper(
+        Script(["morning", "late in the evening", "12"], spaces.Discrete(len(phrases))), Words()
+    )
     entropy = policy_of(env).get_distribution(rows_of(env, 2)).entropy()
     assert (entropy / math.log(len(phrases))).min() >= 0.5
 

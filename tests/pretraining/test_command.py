@@ -19,7 +19,17 @@ from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.pretraining.__main__ import main, parse
 from lmpolicy.pretraining.own_mixture import own_mixture
 
-TINY = "--steps 6 --tokens 512 --sample 150 --vocabulary 400 --width 32 --layers 1 --heads 2 --threads 1".split()
+OPTIONS = {
+    "steps": 6,
+    "tokens": 512,
+    "sample": 150,
+    "vocabulary": 400,
+    "width": 32,
+    "layers": 1,
+    "heads": 2,
+    "threads": 1,
+}
+TINY = [word for name, value in OPTIONS.items() for word in (f"--{name}", str(value))]
 
 
 @pytest.fixture(autouse=True)

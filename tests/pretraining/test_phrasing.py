@@ -55,7 +55,9 @@ def test_the_answer_is_one_of_the_listed_and_each_as_often() -> None:
 def test_numbers_are_compared_right() -> None:
     rng, seen = np.random.default_rng(0), set()
     for _ in range(100):
-        for a, b, word in re.findall(r"Compare (\d[\d.]*\d|\d) and (\d[\d.]*\d|\d)\.<.assistant.>\1 is (\w+) t", number_document(rng)):
+        for a, b, word in re.findall(
+            r"Compare (\d[\d.]*\d|\d) and (\d[\d.]*\d|\d)\.<.assistant.>\1 is (\w+) t", number_document(rng)
+        ):
             assert word == ("equal" if float(a) == float(b) else "less" if float(a) < float(b) else "more")
             seen.add(word)
     assert {"less", "more"} <= seen

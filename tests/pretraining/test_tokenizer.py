@@ -48,7 +48,9 @@ def test_words_that_are_separate_are_the_same_token_everywhere(tokenizer: PreTra
     assert tokens.count("red") == tokens.count("ball") == 2
 
 
-@pytest.mark.parametrize("phrases", [("shove backwards", "turn 0.5", "x"), ("push left", "push right"), ("red ball", "-3")])
+@pytest.mark.parametrize(
+    "phrases", [("shove backwards", "turn 0.5", "x"), ("push left", "push right"), ("red ball", "-3")]
+)
 def test_a_listed_phrase_has_the_tokens_of_an_answer(
     tokenizer: PreTrainedTokenizerFast, phrases: tuple[str, ...]
 ) -> None:
