@@ -102,6 +102,12 @@ class RollingCartPole(CartPole):
         )
 
 
+class AllActions(GenericTask):
+    """Offer all actions of a taxi, also into walls, because the bundled LM has read of all of them."""
+
+    action_mask = False
+
+
 def documents(seed: int) -> Iterator[str]:
     """Yield documents without end: chats in the bundled LM's own template.
 
@@ -114,7 +120,7 @@ def documents(seed: int) -> Iterator[str]:
     worded = {name: TextObservationWrapper(gym.make(name).unwrapped, tasks.get(name)) for name in names}
     bins = {"Pendulum-v1": 3}  # the one with continuous actions
     generic = {
-        name: TextObservationWrapper(gym.make(name).unwrapped, GenericTask(), action_bins=bins.get(name))
+        name: TextObservationWrapper(gym.make(name).unwrapped, AllActions(), action_bins=bins.get(name))
         for name in names
     }
     while True:

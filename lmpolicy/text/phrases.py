@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.action_masks import MASK, is_maskable, legal_only
 from lmpolicy.text.describing import format_number
 from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
@@ -28,6 +29,8 @@ class ActionPhrases:
 
     fixed: dict[str, Any] | None
     """The phrases with their env actions, if they are the same in every state; else ``None``."""
+    named: dict[str, Any] | None
+    """The phrases of all actions, if the task names them once for all; a mask may leave out some. Else ``None``."""
     width: int
     """Largest number of phrases in a prompt."""
 
@@ -43,12 +46,27 @@ class ActionPhrases:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         self._actions = self._listed(bins, limit)
-        self.fixed = None
+        self._heeds_masks = task.action_mask and is_maskable(space)
+        self.fixed = self.named = None
         if callable(task.action_texts):
             self.width = self._width(limit)
         else:
-            self.fixed = self._fixed(limit)
-            self.width = len(self.fixed)
+            self.named = self._fixed(limit)
+            self.width = len(self.named)
+            self.fixed = None if self._heeds_masks and task.is_masked else self.named
+
+    def follow_masks(self, info: dict[str, Any]) -> bool:
+        """Let the phrases differ from state to state if the env has an action mask.
+
+        An env that has no method ``action_masks`` shows its first mask when it is reset.
+
+        :param info: the env's own info.
+        :return: whether :attr:`fixed` was given up.
+        """
+        if self.fixed is None or not self._heeds_masks or info.get(MASK) is None:
+            return False
+        self.fixed = None
+        return True
 
     def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """List the legal phrases of a state.
@@ -61,8 +79,12 @@ class ActionPhrases:
         """
         if self.fixed is not None:
             return self.fixed
-        assert callable(self.task.action_texts)
-        legal = self._pair(self.task.action_texts(observation, info))
+        legal = self.named
+        if legal is None:
+            assert callable(self.task.action_texts)
+            legal = self._pair(self.task.action_texts(observation, info))
+        if self._heeds_masks and info.get(MASK) is not None:
+            legal = legal_only(legal, self.space, info[MASK])
         if len(legal) > self.width:
             raise ValueError(
                 f"{len(legal)} legal phrases, but the action space has room for {self.width}: set "

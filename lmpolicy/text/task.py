@@ -44,6 +44,12 @@ class TextTask:
     """With an ``action_texts`` method: the largest number of phrases that the method ever returns. It becomes the n of
     the ``Discrete(n)`` action space. ``None``: the number of actions of the env's finite action space."""
 
+    action_mask: bool = True
+    """Whether the env itself may say which actions are legal: by ``info["action_mask"]``, or by the method
+    ``action_masks()`` of the env or one of its wrappers. Phrases of other actions are then left out of the prompt. Such
+    a mask has one truth value for each action of a ``Discrete`` space; for ``MultiDiscrete`` and ``MultiBinary``, one
+    for each value of each dimension. It is ignored for other spaces. ``False``: every action is always legal."""
+
     list_actions: bool = True
     """Whether the prompt names the legal phrases. Phrases that never change are named in the system prompt, which costs
     nothing per observation; others at the end of each observation."""
@@ -59,6 +65,10 @@ class TextTask:
 
     action_space: gym.Space
     """The env's own action space; set by the wrapper for :meth:`extract_action`."""
+
+    is_masked: bool = False
+    """Whether the env has a method ``action_masks()``; set by the wrapper. The phrases then differ from state to state,
+    so they are not named in the system prompt."""
 
     legal_actions: Mapping[str, Any] = MappingProxyType({})
     """The phrases that are legal now, each with its env action; set by the wrapper before :meth:`extract_action`."""

@@ -66,7 +66,7 @@ class MethodsTask(TextTask):
     def __init__(self, agent: Methods, own: Sequence[str], base: TextTask) -> None:
         self._agent, self._own, self._base = agent, own, base
         self.action_texts = base.action_texts
-        self.max_actions, self.cue = base.max_actions, base.cue
+        self.max_actions, self.cue, self.action_mask = base.max_actions, base.cue, base.action_mask
         self.answer_format = "" if "extract_action" in own else base.answer_format
         if "extract_action" not in own:
             self.list_actions = base.list_actions
