@@ -14,6 +14,9 @@ from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.task import TextTask
 
+MAX_NAMED = 3
+"""A generic phrase names so many numbers."""
+
 
 class ActionPhrases:
     """Pair the action phrases of one env with its actions.
@@ -131,7 +134,8 @@ class ActionPhrases:
         texts = self.task.action_texts
         if texts is None and self._actions is not None:
             check_size(self.space, len(self._actions), limit)
-            texts = {generic_phrase(self.space, action): action for action in self._actions}
+            names = self.task.action_dimensions
+            texts = {generic_phrase(self.space, action, names): action for action in self._actions}
         fixed = self._pair(texts)
         check_size(self.space, len(fixed), limit)
         if not fixed:  # only a state may have none
@@ -194,11 +198,16 @@ def space_width(n_actions: int | None, phrases: int) -> int:
     return int(n_actions)
 
 
-def generic_phrase(space: spaces.Space, action: Any) -> str:
+def generic_phrase(space: spaces.Space, action: Any, dimensions: Sequence[str] = ()) -> str:
     """Write a phrase for an action that nobody has named.
 
     :param space: the env's action space.
     :param action: one of the actions that :func:`~lmpolicy.text.env_actions.enumerate_actions` lists.
+    :param dimensions: names of the action's numbers. More than :data:`MAX_NAMED` are left to the system prompt, because
+        a phrase costs tokens in every step.
     """
-    numbers = ", ".join(format_number(number) for number in np.ravel(action))
+    written = [format_number(number) for number in np.ravel(action)]
+    if 0 < len(dimensions) <= MAX_NAMED:
+        return ", ".join(f"{name} {number}" for name, number in zip(dimensions, written, strict=True))
+    numbers = ", ".join(written)
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"

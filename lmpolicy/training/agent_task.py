@@ -76,7 +76,8 @@ class MethodsTask(TextTask):
         """Ask the agent for its system prompt."""
         if not {"get_system_prompt", "format_observation"} <= {*self._own}:
             self._base.bind(env)
-            self.action_texts = self._base.action_texts  # some tasks list them when they are bound
+            # Some tasks list them when they are bound.
+            self.action_texts, self.action_dimensions = self._base.action_texts, self._base.action_dimensions
         own = "get_system_prompt" in self._own
         self.system_prompt = self._agent.get_system_prompt() if own else self._base.system_prompt
 
