@@ -16,12 +16,14 @@ when the experiment is done or has failed; truncated after 100 steps, or ``max_e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lmpolicy.envs._java_games import NO_LIMIT, JavaGame
 from lmpolicy.envs.textworld import TextWorld
 
+CONTACT = re.compile(r"\b(terminal|anode|cathode)\b")
 EVERYWHERE = frozenset({"the agent", "a substance called air"})
 """What is in every room, and not told."""
 
@@ -78,7 +80,7 @@ class ScienceWorld(TextWorld):
     """The text task of ``lmpolicy/ScienceWorld-v0``."""
 
     system_prompt = "You do an experiment in a house. Reach the goal with as few commands as possible."
-    max_actions = 512
+    max_actions = 1024
 
     needless: ClassVar[tuple[str, ...]] = ("look ", "inventory", "reset ", "task", "wait1", "mix ")
     """Commands that tell nothing new, or only stir."""
@@ -91,7 +93,8 @@ class ScienceWorld(TextWorld):
     def action_texts(self, observation: Any, info: dict[str, Any]) -> tuple[str, ...]:
         """Return the commands that the game admits now, without those that are for naught.
 
-        Left out are commands that only look, and those that move, pour or use what is not carried: pick it up first.
+        Left out are commands that only look, those that move, pour or use what is not carried (pick it up first), and
+        those that connect anything else than two electric contacts.
 
         :param observation: not read.
         :param info: of the env, with ``admissible_commands``.
@@ -99,10 +102,10 @@ class ScienceWorld(TextWorld):
         commands = info["admissible_commands"]
         carried = [one.removeprefix("put down ") for one in commands if one.startswith("put down ")]
         held = tuple(f"{verb}{thing} " for thing in carried for verb in self.carrying)
+        left = (one for one in commands if not one.startswith(self.needless))
+        left = (one for one in left if not one.startswith(self.carrying) or one.startswith(held))
         return tuple(
-            one
-            for one in commands
-            if not one.startswith(self.needless) and (not one.startswith(self.carrying) or one.startswith(held))
+            one for one in left if "connect " not in one or len(CONTACT.findall(one)) == 1 + ("dis" not in one)
         )
 
 

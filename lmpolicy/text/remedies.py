@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from lmpolicy.text.space_parts import check_max_numbers, count_numbers
+from lmpolicy.text.space_phrases import describe_space
 
 ATARI = (
     '{make}obs_type="ram") shows the 128 bytes of the console\'s memory instead of the screen: '
@@ -59,7 +60,7 @@ def _of_wrappers(env: gym.Env, max_numbers: int) -> Iterator[str]:
         if not _is_small(layer.observation_space, max_numbers):
             outer = type(layer).__name__
         layer = layer.env
-    yield f"{type(env.unwrapped).__name__} itself shows {inner}: leave out the wrapper {outer}"
+    yield f"{type(env.unwrapped).__name__} itself shows {describe_space(inner)}: leave out the wrapper {outer}"
 
 
 def _of_parts(env: gym.Env, max_numbers: int) -> Iterator[str]:

@@ -50,7 +50,7 @@ def test_nothing_is_added_where_nothing_is_known() -> None:
 
 def test_a_wrapper_that_makes_images_is_named() -> None:
     env = gym.wrappers.TimeLimit(Paints(gym.wrappers.TimeLimit(Toy(SMALL, spaces.Discrete(2)), 3)), 3)
-    assert message(env).endswith("Here: Toy itself shows Box(-1.0, 1.0, (2,), float32): leave out the wrapper Paints.")
+    assert message(env).endswith("Here: Toy itself shows 2 numbers between -1 and 1: leave out the wrapper Paints.")
 
 
 def test_the_small_parts_of_a_dict_are_named() -> None:
