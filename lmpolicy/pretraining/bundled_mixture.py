@@ -151,9 +151,15 @@ def _control(name: str, weight: float) -> Source:
     return Source(name=name, make=make, weight=weight, scatter=scatter, wordings=CONTROL_WORDINGS)
 
 
+class PlainNumbers(GenericTask):
+    """Generic words without the mask of legal actions that Taxi gives, which would be listed with each observation."""
+
+    action_mask = False
+
+
 def _generic(name: str, weight: float) -> Source:
     bins = {"action_bins": 3} if name == "Pendulum-v1" else {}  # its actions are continuous
-    make = partial(make_env, name, GenericTask(), **bins)
+    make = partial(make_env, name, PlainNumbers(), **bins)
     return Source(name=name, make=make, weight=weight, scatter=scatter, renamed=0.5)
 
 

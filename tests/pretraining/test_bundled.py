@@ -31,7 +31,7 @@ from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
 from lmpolicy.pretraining.tokenizer import train_tokenizer
 
 N_DOCUMENTS = 3_000
-DIGEST = ""
+DIGEST = "27e486c75a926d95e3134050896943b65790cba0f10d187fd8744cd52982396c"
 """Of the first of the documents that the bundled tokenizer was built from."""
 
 
