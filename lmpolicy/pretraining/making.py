@@ -48,7 +48,7 @@ class Size:
     """Largest learning rate."""
 
 
-BUNDLED_SIZE = Size(vocabulary=3072, sample=30_000, steps=10_000)
+BUNDLED_SIZE = Size(vocabulary=3072, sample=30_000, steps=6000, rate=3e-3)
 """Of the bundled LM."""
 MORE = Size(steps=1000, rate=1e-3)
 """For more training of a model that has been trained."""
