@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium as gym
 
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.methods import METHODS, EnvFacts
+from lmpolicy.comparison.methods import METHODS
 from lmpolicy.text.task import TextTask
+from lmpolicy.training.env_lookup import find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
 from lmpolicy.training.named_settings import hyperparameters
 
@@ -110,15 +111,17 @@ def check_processes(processes: int | None) -> int:
     return processes
 
 
-def with_threshold(experiment: Experiment, facts: EnvFacts) -> Experiment:
+def with_threshold(experiment: Experiment) -> Experiment:
     """Return the experiment with the threshold that the env is registered with, unless it has one.
 
     :param experiment: what is compared.
-    :param facts: what the env says of itself.
     """
-    if experiment.threshold is not None or experiment.success or facts.threshold is None:
-        return experiment
-    return replace(experiment, threshold=float(facts.threshold))
+    env_id = experiment.settings.env_id
+    if experiment.threshold is not None or experiment.success or not isinstance(env_id, str):
+        return experiment  # what a callable makes need not be what its registration says
+    spec = find_spec(env_id)
+    registered = None if spec is None else spec.reward_threshold
+    return experiment if registered is None else replace(experiment, threshold=float(registered))
 
 
 def name_of(env_id: str | Callable[..., gym.Env]) -> str:

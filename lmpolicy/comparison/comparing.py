@@ -144,8 +144,7 @@ def run_experiment(
     """
     check_experiment(experiment)
     seeds, processes, target = check_seeds(seeds), check_processes(processes), Path(folder)
-    facts = EnvFacts.of(experiment)
-    experiment = with_threshold(experiment, facts)
+    experiment, facts = with_threshold(experiment), EnvFacts.of(experiment)
     names = choose_methods(methods, experiment, facts)
     runs = read_runs(target)
     cells = [Cell(experiment, Method.of(name), seed, facts) for seed in seeds for name in names]

@@ -100,8 +100,6 @@ class EnvFacts:
     """Whether its own actions are Discrete."""
     phrases_differ: bool
     """Whether other phrases are legal in each state."""
-    threshold: float | None
-    """``reward_threshold`` of its registration."""
     prompt: str
     """What the agent reads first, with seed 0."""
     default_model: str | None = None
@@ -121,7 +119,6 @@ class EnvFacts:
             _is_numbers(env.observation_space),
             isinstance(env.action_space, spaces.Discrete),
             words.fixed_phrases is None,
-            None if env.spec is None else env.spec.reward_threshold,
             str(words.prompt),
             getattr(words.observation_space, "default_model", None),
         )

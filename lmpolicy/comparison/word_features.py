@@ -86,7 +86,9 @@ class WordFeatures(VecEnvWrapper):
         self.encoder = encoder
         """How texts are read."""
         shape = {WORDS: (encoder.n_words, 0, 1), NUMBERS: (encoder.n_numbers, -np.inf, np.inf)}
-        found = {key: spaces.Box(low, high, (width,), np.float32) for key, (width, low, high) in shape.items() if width}
+        found: dict[str, spaces.Space[Any]] = {
+            key: spaces.Box(low, high, (width,), np.float32) for key, (width, low, high) in shape.items() if width
+        }
         actions = venv.action_space if encoder.phrases is None else spaces.Discrete(len(encoder.phrases) + 1)
         super().__init__(venv, spaces.Dict(found), actions)
         self._prompts: list[Prompt] = []
