@@ -22,7 +22,7 @@ from lmpolicy.comparison.classic_settings import ClassicSettings
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
 from lmpolicy.comparison.result import Comparison, report, require_packages
-from lmpolicy.comparison.running import run_here, run_in_processes
+from lmpolicy.comparison.running import CellError, run_here, run_in_processes
 from lmpolicy.comparison.storage import add_cell, is_complete, read_runs
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.hyperparameters import Hyperparameters
@@ -159,11 +159,13 @@ def run_experiment(
             run_in_processes(waiting, processes, done)
         else:
             run_here(waiting, done)
-    except BaseException:
+    except KeyboardInterrupt:
         complete = read_runs(target)
         kept = sum(cell.key in complete for cell in cells)
         print(f"{kept} of {len(cells)} cells are complete and kept in {target}; the same call goes on with the others")
-        if complete:
+        raise
+    except CellError:
+        if read_runs(target):
             report(experiment, target)
         raise
     return report(experiment, target)
