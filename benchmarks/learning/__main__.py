@@ -94,12 +94,13 @@ def _positive(text: str) -> int:
     return number
 
 
-def run(args: argparse.Namespace, argv: list[str]) -> None:
+def run(args: argparse.Namespace, argv: list[str]) -> list[str]:
     """Run what is missing of every task.
 
     :param args: of the command.
     :param argv: the same as words, to tell how to go on.
-    :raises SystemExit: at the end, with the runs that failed; at once for other settings, or after Ctrl-C.
+    :return: what is told of the runs that failed.
+    :raises SystemExit: for other settings, a task without the method, or after Ctrl-C.
     """
     failed, nothing = [], True
     for task, what, methods in wanted(args):
@@ -113,10 +114,9 @@ def run(args: argparse.Namespace, argv: list[str]) -> None:
         except KeyboardInterrupt:
             print(f"go on with:\n  {shlex.join(['python', '-m', 'benchmarks.learning', *argv])}", flush=True)
             raise SystemExit(INTERRUPTED) from None
-    if failed:
-        raise SystemExit("\n".join(failed))
     if nothing:
         raise SystemExit(f"no task of {', '.join(args.tasks)} has the method {', '.join(args.methods)}")
+    return failed
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -126,11 +126,10 @@ def main(argv: list[str] | None = None) -> None:
         require_packages()
     except ImportError as error:
         raise SystemExit(str(error)) from None
-    try:
-        if not args.report_only:
-            run(args, argv)
-    finally:
-        report(args.output)
+    failed = [] if args.report_only else run(args, argv)
+    report(args.output)
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":

@@ -21,19 +21,19 @@ SMALL = ("--steps", "64", "--episodes", "4", "--jobs", "1")
 def test_complete_runs_write_tables_and_figures_of_a_task_and_of_all(
     learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["--tasks", "frozenlake", "taxi", "--methods", "classic-raw", "random", "--seeds", "0", *SMALL]
+    command = ["--tasks", "cartpole", "frozenlake", "--methods", "classic-raw", "random", "--seeds", "0", *SMALL]
     learning.main([*command, "--output", str(tmp_path)])
-    for task in ("frozenlake", "taxi"):
+    for task in ("cartpole", "frozenlake"):
         assert list(read_runs(tmp_path / task)) == [("classic-raw", 0), ("random", 0)]
         assert (tmp_path / task / "curves.png").read_bytes().startswith(b"\x89PNG")
     summary = table(tmp_path / "learning_summary.csv")
     assert [(row["env"], row["method"]) for row in summary] == [
-        (task, method) for task in ("frozenlake", "taxi") for method in ("classic-raw", "random")
+        (task, method) for task in ("cartpole", "frozenlake") for method in ("classic-raw", "random")
     ]
     assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "| frozenlake | classic-raw | 1 |" in printed
-    assert "| taxi | Taxi-v4, max_episode_steps=200 | 7.9 | 7 | 4 |" in (tmp_path / "learning.md").read_text()
+    assert "| frozenlake | FrozenLake-v1, is_slippery=False | 1 | 0.99 | 4 |" in (tmp_path / "learning.md").read_text()
     learning.main([*command, "--output", str(tmp_path)])
     assert "env steps, 0 s, return" not in capsys.readouterr().out, "nothing is run again"
 
