@@ -14,6 +14,10 @@ from lmpolicy.text.task import GenericTask, TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
+    from lmpolicy.comparison.classic_settings import ClassicSettings
+    from lmpolicy.comparison.comparing import compare
+    from lmpolicy.comparison.result import Comparison
+    from lmpolicy.comparison.word_features import WordFeatures
     from lmpolicy.lm.guard import NonFiniteError
     from lmpolicy.lm.judging import GuardWarning
     from lmpolicy.lm.reference import Reference
@@ -43,6 +47,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Checkpoints",
+    "ClassicSettings",
+    "Comparison",
     "CriticWarmup",
     "Demonstration",
     "Demonstrations",
@@ -68,6 +74,8 @@ __all__ = [
     "TokenSpace",
     "WarmStart",
     "WatchLearning",
+    "WordFeatures",
+    "compare",
     "distributed",
     "extract_action",
     "hyperparameters",
@@ -83,6 +91,8 @@ __all__ = [
 _LAZY = {
     "Agent": "lmpolicy.training.agent",
     "Checkpoints": "lmpolicy.training.checkpoints",
+    "ClassicSettings": "lmpolicy.comparison.classic_settings",
+    "Comparison": "lmpolicy.comparison.result",
     "CriticWarmup": "lmpolicy.training.callbacks",
     "Demonstration": "lmpolicy.training.demonstration",
     "Demonstrations": "lmpolicy.training.demonstrations",
@@ -101,6 +111,8 @@ _LAZY = {
     "SelfImitation": "lmpolicy.training.own_experience",
     "WarmStart": "lmpolicy.training.warm_start",
     "WatchLearning": "lmpolicy.training.watching",
+    "WordFeatures": "lmpolicy.comparison.word_features",
+    "compare": "lmpolicy.comparison.comparing",
     "distributed": "lmpolicy.training.distributed",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
