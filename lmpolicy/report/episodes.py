@@ -73,7 +73,7 @@ class Episodes(Sequence[Sequence[Turn]]):
         path = path / FILE if path.is_dir() or not path.suffix else path
         with whole_file(path) as file:
             for turn in (turn for turns in self._episodes for turn in turns):
-                file.write(f"{to_line(turn)}\n".encode(errors="replace"))
+                file.write(f"{to_line(turn)}\n".encode())
         return path
 
     def __len__(self) -> int:

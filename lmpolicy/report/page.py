@@ -14,6 +14,7 @@ from string import Template
 from lmpolicy.files import whole_file
 from lmpolicy.report.packing import Packer, as_json
 from lmpolicy.report.runs import Run, Shown, read_runs
+from lmpolicy.text.spaces import utf8
 from lmpolicy.training.turns import Turn
 
 FILE = "report.html"
@@ -122,7 +123,7 @@ def _render(runs: Sequence[Run], title: str, pictured: set[tuple[int, int]], not
         script=script,
         data=as_json(data),
     )
-    return page.encode()
+    return utf8(page)
 
 
 def _asset(name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lmpolicy.files import append_lines
 from lmpolicy.text.prompt import Prompt
-from lmpolicy.text.spaces import decode_bytes
+from lmpolicy.text.spaces import decode_bytes, replace_surrogates
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def to_line(turn: Turn) -> str:
     :param turn: any turn.
     """
     known = {name: value for name, value in asdict(turn).items() if value is not None or name not in OPTIONAL}
-    return json.dumps(known, ensure_ascii=False)
+    return replace_surrogates(json.dumps(known, ensure_ascii=False))
 
 
 def _share(phrase: str, share: float | None, is_taken: bool) -> str:
