@@ -5,6 +5,7 @@
   const main = document.getElementById("main");
   const MINUS = "\u2212";
   const MOST_BARS = 10;
+  const MOST_POINTS = 2000;
   const ROLES = ["system", "observation", "answer"];
 
   // Small helpers. Text goes into the page as text only: there is no innerHTML here.
@@ -39,6 +40,7 @@
   const percent = (share) => (share === null || share === undefined ? "–" : share > 0 && share < 0.001 ? "<0.1%" : `${(100 * share).toFixed(1)}%`);
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const several = runs.length > 1;
+  const SUB = several ? "h4" : "h3";
   const paint = (place) => `run${place % 4}`;
 
   function ticks(low, high, count) {
@@ -186,9 +188,9 @@
     const now = pairs.pop();
     const box = make("div", {});
     const system = pairs.length && pairs[0][0] === 0 ? pairs.shift() : null;
-    const block = (name, text) => make("div", { class: "message" }, make("h4", {}, name), scrolled("pre", text));
+    const block = (name, text) => make("div", { class: "message" }, make(SUB, { class: "label" }, name), scrolled("pre", text));
     const fold = (name, blocks) => make("details", { class: "message" }, make("summary", {}, name), ...blocks);
-    box.append(make("div", { class: "message now" }, make("h4", {}, "What it read"), scrolled("pre", now[1])));
+    box.append(make("div", { class: "message now" }, make(SUB, { class: "label" }, "What it read"), scrolled("pre", now[1])));
     if (pairs.length) box.append(fold(`History: ${pairs.length / 2} earlier turn${pairs.length > 2 ? "s" : ""}`, pairs.map(([role, text]) => block(ROLES[role], text))));
     if (system) box.append(fold("System prompt", [scrolled("pre", system[1])]));
     return box;
@@ -306,7 +308,8 @@
       const [low, high] = range(known.length ? known : [0]);
       const toX = (place) => ((place + 0.5) / length) * 1000, toY = (value) => 46 - ((value - low) / (high - low)) * 42;
       const svg = draw("svg", { viewBox: "0 0 1000 50", preserveAspectRatio: "none", "aria-hidden": "true" });
-      const path = values.map((value, place) => (value === null ? "" : `${toX(place).toFixed(1)} ${toY(value).toFixed(1)}`)).filter(Boolean).join("L");
+      const every = Math.ceil(length / MOST_POINTS);
+      const path = values.map((value, place) => (value === null || place % every ? "" : `${toX(place).toFixed(1)} ${toY(value).toFixed(1)}`)).filter(Boolean).join("L");
       svg.append(draw("path", { class: "line", d: path ? `M${path}` : "" }));
       this.mark = draw("line", { class: "mark", y1: 0, y2: 50 });
       this.toX = toX;
@@ -340,8 +343,8 @@
       const shares = bars(one.k[turn], one.p[turn], action);
       const legal = lists[one.k[turn]];
       keepOpen(this.decided, () => [
-        answer === null ? null : make("div", { class: "message now" }, make("h4", {}, "What it wrote"), scrolled("pre", texts[answer])),
-        shares ? make("h4", {}, one.p[turn].every((share) => share === null) ? "What was legal" : "How likely each phrase was") : null,
+        answer === null ? null : make("div", { class: "message now" }, make(SUB, { class: "label" }, "What it wrote"), scrolled("pre", texts[answer])),
+        shares ? make(SUB, { class: "label" }, one.p[turn].every((share) => share === null) ? "What was legal" : "How likely each phrase was") : null,
         shares,
         facts([
           answer === null && !legal.length ? ["Taken", named || "–", true] : null,
@@ -440,8 +443,8 @@
       if (figure) figure.mark(one.t[time]);
       const answer = at("w"), shares = bars(one.k[time], one.p[time], at("a"));
       keepOpen(decided, () => [
-        answer === null ? null : make("div", { class: "message now" }, make("h4", {}, "What it writes"), scrolled("pre", texts[answer])),
-        shares ? make("h4", {}, "How likely each phrase is") : null,
+        answer === null ? null : make("div", { class: "message now" }, make(SUB, { class: "label" }, "What it writes"), scrolled("pre", texts[answer])),
+        shares ? make(SUB, { class: "label" }, "How likely each phrase is") : null,
         shares,
         facts([["Value", number(at("v"))]]),
       ].filter(Boolean));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from lmpolicy.files import append_lines
@@ -138,7 +138,7 @@ def to_line(turn: Turn) -> str:
 
     :param turn: any turn.
     """
-    known = {name: value for name, value in asdict(turn).items() if value is not None or name not in OPTIONAL}
+    known = {name: value for name, value in vars(turn).items() if value is not None or name not in OPTIONAL}
     return replace_surrogates(json.dumps(known, ensure_ascii=False))
 
 

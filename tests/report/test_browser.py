@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.browser import Browser, browser, find_chromium
 from helpers.shown_runs import HOSTILE, episode, turn, write_run
 
 import lmpolicy
+from benchmarks.common.browser import Browser, browser, find_chromium
 from lmpolicy.report.pictures import picture_of
 
 np = pytest.importorskip("numpy")

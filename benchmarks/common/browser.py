@@ -48,6 +48,10 @@ class Browser:
         """Call a method of the DevTools protocol in the tab."""
         return self._call(method, self._session, **parameters)
 
+    def version(self) -> str:
+        """Name and version of the browser."""
+        return self._call("Browser.getVersion")["product"]
+
     def open(self, path: Path) -> None:
         """Open a file, and wait until it is loaded."""
         self.errors.clear()
