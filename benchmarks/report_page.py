@@ -55,7 +55,7 @@ FIELDS = (
     "browser",
     "processor",
 )
-STEPS, ROLLOUTS, CURVES = 20_000, 20, 24
+LONG, STEPS, PICTURED, ROLLOUTS, CURVES = 10_000, 20_000, 500, 20, 24
 LOOKS = {"desktop": (1280, 900, False), "phone": (390, 844, True)}
 AXE = "axe-core@4"
 
@@ -108,7 +108,7 @@ def make_run(folder: Path) -> Path:
     pictured = lmpolicy.TextObservationWrapper(gym.make("CartPole-v1", render_mode="rgb_array"))
     episodes = play(STEPS, env, 0)
     Episodes(episodes).save(folder)
-    last = joined(play(500, pictured, 10_000))
+    last = joined(play(PICTURED, pictured, 10_000))
     Episodes([[replace(turn, env_step=STEPS) for turn in last]]).save(folder / "after")
     said = [_learnt(turn, random, 0, 0) for turn in episodes[0][:4]]
     for step in range(0, STEPS + 1, STEPS // ROLLOUTS):
@@ -131,9 +131,9 @@ def pages(folder: Path) -> Iterator[tuple[str, int, float, Path]]:
     env = lmpolicy.TextObservationWrapper(gym.make("CartPole-v1"))
     run = make_run(folder / "run")
     shown: dict[str, tuple[int, Any]] = {
-        "turns": (10_000, Episodes([joined(play(10_000, env, 1))])),
-        "run": (STEPS + 500, run),
-        "two": (2 * (STEPS + 500), {"one": run, "other": run}),
+        "turns": (LONG, Episodes([joined(play(LONG, env, 1))])),
+        "run": (STEPS + PICTURED, run),
+        "two": (2 * (STEPS + PICTURED), {"one": run, "other": run}),
     }
     for name, (turns, what) in shown.items():
         begun = time.perf_counter()
