@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lmpolicy.lm.reference import Reference
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
+    from lmpolicy.report.explaining import explain
+    from lmpolicy.report.page import write_report
+    from lmpolicy.report.recording import record_episodes
     from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
@@ -77,15 +80,18 @@ __all__ = [
     "WordFeatures",
     "compare",
     "distributed",
+    "explain",
     "extract_action",
     "hyperparameters",
     "load",
     "make_multi_env",
     "new_run",
     "play_in_terminal",
+    "record_episodes",
     "resume",
     "save",
     "warm_start",
+    "write_report",
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
@@ -114,14 +120,17 @@ _LAZY = {
     "WordFeatures": "lmpolicy.comparison.word_features",
     "compare": "lmpolicy.comparison.comparing",
     "distributed": "lmpolicy.training.distributed",
+    "explain": "lmpolicy.report.explaining",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
     "play_in_terminal": "lmpolicy.training.playing",
+    "record_episodes": "lmpolicy.report.recording",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",
     "warm_start": "lmpolicy.training.warm_start",
+    "write_report": "lmpolicy.report.page",
 }
 
 

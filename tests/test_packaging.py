@@ -113,6 +113,12 @@ def test_every_data_file_of_the_bundled_model_is_in_the_wheel(archives: dict[str
     assert data <= packed
 
 
+@pytest.mark.parametrize("name", ["page.html", "page.css", "page.js"])
+def test_parts_of_the_report_are_in_every_archive(archives: dict[str, Path], name: str) -> None:
+    assert f"lmpolicy/report/{name}" in wheel_files(archives["wheel"])
+    assert f"lmpolicy/report/{name}" in sdist_files(archives["sdist"])
+
+
 def test_wheels_are_small(archives: dict[str, Path]) -> None:
     assert archives["wheel"].stat().st_size < 8e6, "a bundled model has grown, or something else got in"
 
