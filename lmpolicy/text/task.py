@@ -162,7 +162,7 @@ class GenericTask(TextTask):
         >>> names = ("cart position", "cart speed", "pole angle", "pole speed")
         >>> task = GenericTask(names=names, units=("m", "m/s", "rad", "rad/s"), decimals=2)
         >>> task.bind(gym.make("CartPole-v1"))
-        >>> task.format_observation(np.array([0.0273, -0.0061, 0.0359, 0.0197]))
+        >>> task.format_observation([0.0273, -0.0061, 0.0359, 0.0197])
         'cart position 0.03, cart speed -0.01, pole angle 0.04, pole speed 0.02'
 
     :param max_numbers: largest count of numbers in one observation; larger observations (images) are refused.
