@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import lmpolicy
-from benchmarks.common.paths import RESULTS
 from benchmarks.learning.bot import BotPlayer
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
+from lmpolicy.bundled import BUNDLED
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
@@ -189,9 +189,9 @@ def experiment(
 
 @cache
 def steps_read() -> dict[str, int]:
-    """Env steps of each env that the bundled LM has read about; see benchmarks.reading."""
-    with (RESULTS / "reading.csv").open(newline="") as file:
-        return {row["env"]: int(row["env_steps"]) for row in csv.DictReader(file)}
+    """Env steps of each env that the bundled LM has read about."""
+    facts: dict[str, dict[str, int]] = json.loads((BUNDLED / "pretraining.json").read_text())
+    return facts["env_steps"]
 
 
 @cache
