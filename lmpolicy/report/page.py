@@ -45,16 +45,20 @@ def write_report(
     :param runs: folder of a run, in which the log of Stable-Baselines3 and the files of
         :class:`~lmpolicy.WatchLearning` and :func:`~lmpolicy.record_episodes` are found; or a file of episodes; or
         :class:`~lmpolicy.report.episodes.Episodes`. Several are shown side by side. A mapping gives them names.
-    :param path: file to write. Default: ``report.html`` in the folder of the first run.
+    :param path: file to write, or a folder, in which it is ``report.html``. Default: the folder of the first run.
     :param title: title of the page. Default: the names of the runs.
     :param max_bytes: size that the page should not exceed. Where there is more to show, pictures are left out, and then
         episodes between the first and the last; the page says so.
     :return: the file that was written.
     :raises FileNotFoundError: if a run is not there.
+    :raises TypeError: if a run is none of these.
     :raises ValueError: if a run has nothing to show, or a file cannot be read; the message says what helps.
     """
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        raise ValueError(f"max_bytes is the size of the page in bytes, for instance 5_000_000; got {max_bytes!r}")
     found = read_runs(runs)
     path = _default_path(runs) if path is None else Path(path)
+    path = path / FILE if path.is_dir() else path
     page = _page(found, title or " and ".join(run.name for run in found), max_bytes)
     with whole_file(path) as file:
         file.write(page)
@@ -62,7 +66,7 @@ def write_report(
 
 
 def _default_path(runs: object) -> Path:
-    """Return the path of the page beside the first run."""
+    """Return the folder of the first run."""
     several = list(runs.values()) if isinstance(runs, Mapping) else runs if isinstance(runs, list | tuple) else [runs]
     first = several[0]
     if not isinstance(first, str | Path):
@@ -70,7 +74,7 @@ def _default_path(runs: object) -> Path:
             'name the file to write, write_report(episodes, "report.html"): episodes in memory have no folder'
         )
     place = Path(first)
-    return (place if place.is_dir() else place.parent) / FILE
+    return place if place.is_dir() else place.parent
 
 
 def _page(runs: Sequence[Run], title: str, max_bytes: int) -> bytes:

@@ -34,9 +34,12 @@ def read_runs(runs: Shown | Sequence[Shown] | Mapping[str, Shown]) -> list[Run]:
     """Read what a page shows.
 
     :param runs: as for :func:`lmpolicy.write_report`.
+    :raises TypeError: if a run is neither a path nor episodes.
     :raises FileNotFoundError: if there is no such folder or file.
     :raises ValueError: if there is nothing to show; the message says how a run records something.
     """
+    if not isinstance(runs, str | Path | Sequence | Mapping):
+        raise TypeError(f"name the folder of a run, several, or a dict of names and folders; got {runs!r}")
     if isinstance(runs, Mapping):
         found = [_read(one, name) for name, one in runs.items()]
     else:
@@ -55,6 +58,8 @@ def read_runs(runs: Shown | Sequence[Shown] | Mapping[str, Shown]) -> list[Run]:
 def _read(shown: Shown, name: str | None) -> Run:
     if isinstance(shown, Episodes):
         return Run(name or "episodes", episodes=list(shown))
+    if not isinstance(shown, str | Path):
+        raise TypeError(f"a run is a folder, a file of episodes, or Episodes; got {type(shown).__name__}")
     path = Path(shown)
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there: name the folder of a run, or a file of episodes")

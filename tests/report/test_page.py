@@ -145,4 +145,20 @@ def test_where_the_page_goes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="name the file to write"):
         lmpolicy.write_report(played)
     assert lmpolicy.write_report([played, run], tmp_path / "both.html").exists()
+    (tmp_path / "pages").mkdir()
+    assert lmpolicy.write_report(run, tmp_path / "pages") == tmp_path / "pages" / "report.html"
     assert "<title>My run</title>" in lmpolicy.write_report(run, title="My run").read_text()
+
+
+@pytest.mark.parametrize("size", [0, True, "5 MB", 2.5])
+def test_what_is_no_size(tmp_path: Path, size: Any) -> None:
+    with pytest.raises(ValueError, match="max_bytes is the size of the page in bytes, for instance 5_000_000"):
+        lmpolicy.write_report(write_run(tmp_path, [episode(1)]), max_bytes=size)
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"), [(3, "name the folder of a run"), ([3], "a run is a folder"), ({"a": 3}, "a run")]
+)
+def test_what_is_no_run(runs: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        lmpolicy.write_report(runs)
