@@ -162,7 +162,7 @@ class GenericTask(TextTask):
         >>> names = ("cart position", "cart speed", "pole angle", "pole speed")
         >>> task = GenericTask(names=names, units=("m", "m/s", "rad", "rad/s"), decimals=2)
         >>> task.bind(gym.make("CartPole-v1"))
-        >>> task.format_observation(np.array([0.0273, -0.0061, 0.0359, 0.0197]))
+        >>> task.format_observation([0.0273, -0.0061, 0.0359, 0.0197])
         'cart position 0.03, cart speed -0.01, pole angle 0.04, pole speed 0.02'
 
     :param max_numbers: largest count of numbers in one observation; larger observations (images) are refused.
@@ -178,7 +178,7 @@ class GenericTask(TextTask):
         single string is the unit of all. Units are told once, in the system prompt.
     :param decimals: number of digits behind the point; ``None``: three significant digits. A coarser number makes fewer
         different prompts.
-    :raises ValueError: by :meth:`bind`, if names or units do not fit the spaces; the message says what would.
+    :raises ValueError: when the task is bound, if names or units do not fit the spaces; the message says what would.
     """
 
     def __init__(
