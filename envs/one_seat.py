@@ -119,7 +119,7 @@ class OneSeat(gym.Env):
 
 
 def play_at_random(observation: Any, mask: NDArray[Any] | None, random: np.random.Generator) -> int:
-    """Choose a legal action at random; an :data:`Opponent`.
+    """Choose a legal action at random; an opponent of :class:`OneSeat`.
 
     :param observation: not read.
     :param mask: one truth value for each action.
@@ -132,7 +132,7 @@ def play_at_random(observation: Any, mask: NDArray[Any] | None, random: np.rando
 
 
 def play_tic_tac_toe(observation: Any, mask: NDArray[Any] | None, random: np.random.Generator) -> int:
-    """Complete a line, or else keep the other from it, or else play at random; an :data:`Opponent`.
+    """Complete a line, or else keep the other from it, or else play at random; an opponent of :class:`OneSeat`.
 
     :param observation: ``(3, 3, 2)``: own cells and those of the other.
     :param mask: one truth value for each action.

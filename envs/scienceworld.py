@@ -35,7 +35,7 @@ class ScienceWorldEnv(JavaGame):
     :param simplifications: what is made easier, as ScienceWorld writes it; ``"easy"``: all that it can make easier.
     :param games: number of different variations; ``None``: all of the split.
     :param split: ``"train"``, ``"dev"`` or ``"test"``.
-    :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
+    :param render_mode: ``"ansi"``: ``render`` returns what the game last wrote.
     """
 
     def __init__(

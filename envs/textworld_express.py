@@ -29,7 +29,7 @@ class TextWorldExpressEnv(JavaGame):
     :param settings: options of the game as TextWorldExpress writes them, e.g. ``"numLocations=3,includeDoors=0"``.
     :param games: number of different games.
     :param split: ``"train"``, ``"dev"`` or ``"test"``.
-    :param render_mode: ``"ansi"``: :meth:`render` returns what the game last wrote.
+    :param render_mode: ``"ansi"``: ``render`` returns what the game last wrote.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TextWorldExpress(TextWorld):
 
     :param useful_only: whether ``look around``, ``inventory``, ``task`` and ``examine`` are left out, which tell
         nothing new.
-    :param list_commands: whether the prompt lists the legal commands, see :class:`~lmpolicy.envs.TextWorld`.
+    :param list_commands: whether the prompt lists the legal commands, see :class:`~lmpolicy.envs.textworld.TextWorld`.
     """
 
     reports = ("look around", "inventory", "task", "examine ")

@@ -14,7 +14,7 @@ from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.task import TextTask
 
-MAX_NAMED = 3
+MAX_NAMED = 2
 """A generic phrase names so many numbers."""
 
 

@@ -178,7 +178,7 @@ class GenericTask(TextTask):
         single string is the unit of all. Units are told once, in the system prompt.
     :param decimals: number of digits behind the point; ``None``: three significant digits. A coarser number makes fewer
         different prompts.
-    :raises ValueError: by :meth:`bind`, if names or units do not fit the spaces; the message says what would.
+    :raises ValueError: when the task is bound, if names or units do not fit the spaces; the message says what would.
     """
 
     def __init__(

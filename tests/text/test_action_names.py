@@ -169,16 +169,16 @@ def test_given_names_are_phrases_as_they_are() -> None:
         wrapped(toy(), GenericTask(action_names=("a", "a")))
 
 
-def test_phrases_name_up_to_three_numbers() -> None:
+def test_phrases_name_up_to_two_numbers() -> None:
     env = wrapped(toy(BOX), GenericTask(action_names=("gas", "wheel")), action_bins=2)
     assert env.prompt.actions == ("gas -1, wheel -1", "gas -1, wheel 1", "gas 1, wheel -1", "gas 1, wheel 1")
     system = env.prompt.messages[0][1]
     assert "An action is 2 numbers between -1 and 1: gas, wheel. Choose" in system
     assert system.endswith("Possible actions: gas -1, wheel -1; gas -1, wheel 1; gas 1, wheel -1; gas 1, wheel 1.")
     assert np.array_equal(env.read_answer("gas 1, wheel -1").action, [1, -1])
-    four = wrapped(toy(spaces.MultiBinary(4)), GenericTask(action_names=("A", "B", "up", "down")))
-    assert "An action is 4 whole numbers between 0 and 1: A, B, up, down. Choose" in four.prompt.messages[0][1]
-    assert four.prompt.actions[:2] == ("use 0, 0, 0, 0", "use 0, 0, 0, 1")
+    three = wrapped(toy(spaces.MultiBinary(3)), GenericTask(action_names=("A", "B", "up")))
+    assert "An action is 3 whole numbers between 0 and 1: A, B, up. Choose" in three.prompt.messages[0][1]
+    assert three.prompt.actions[:2] == ("use 0, 0, 0", "use 0, 0, 1")
 
 
 def test_a_list_for_people_separates_as_the_prompt_does() -> None:
