@@ -129,7 +129,10 @@ def name_of(env_id: str | Callable[..., gym.Env]) -> str:
 
     :param env_id: Gymnasium id, or a callable.
     """
-    return env_id if isinstance(env_id, str) else getattr(env_id, "__name__", type(env_id).__name__)
+    if isinstance(env_id, str):
+        return env_id
+    name: str = getattr(env_id, "__name__", type(env_id).__name__)
+    return "env" if name == "<lambda>" else name
 
 
 def _check_positive(name: str, number: Any) -> None:

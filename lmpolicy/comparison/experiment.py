@@ -79,9 +79,12 @@ class Experiment:
     def grid(self, steps: int) -> list[int]:
         """Return the env steps at which every method is evaluated; the last entry is the end of the training.
 
+        What is trained for longer than the others is evaluated at the same env steps, and then once each time that as
+        many env steps have passed as the others are trained for.
+
         :param steps: env steps of training.
         """
-        return [*range(0, steps, self.spacing), steps]
+        return [*range(0, min(steps, self.steps), self.spacing), *range(self.steps, steps, self.steps), steps]
 
     def without_help(self) -> Hyperparameters:
         """Return the settings of the language model without the training wrapper."""

@@ -159,6 +159,17 @@ def test_cells_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} <= {RUNS, SETTINGS, LOCK}
 
 
+def test_longer_trainings_are_evaluated_at_the_same_env_steps_and_then_less_often() -> None:
+    experiment = cell().experiment
+    assert (experiment.steps, experiment.spacing) == (64, 32)
+    assert experiment.grid(64) == [0, 32, 64]
+    assert experiment.grid(200) == [0, 32, 64, 128, 192, 200]
+    assert replace(experiment, every=40).grid(64) == [0, 40, 64]
+    assert replace(experiment, every=None).spacing == 6
+    uneven = replace(experiment.settings, total_timesteps=65)
+    assert replace(experiment, settings=uneven).steps == 96, "whole rollouts of the language model"
+
+
 def test_descriptions_are_the_same_in_every_process() -> None:
     def rule() -> None: ...
 
