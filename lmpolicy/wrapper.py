@@ -41,6 +41,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     Two keys are added to ``info``: ``action_text``, the phrase that was taken (after a step), and
     ``prompt_truncated``, the number of prompts of this env that had to be shortened so far.
 
+    Where the env says which actions are legal, by ``info["action_mask"]`` or by ``action_masks()`` of the env or of a
+    wrapper around it, the prompt offers no others; see :attr:`TextTask.action_mask`.
+
     With ``action_mode="generate"``, the policy answers in free text. An action is then the row of the answer's token
     ids. People may give the text itself. :meth:`TextTask.extract_action` reads the answer. Three more keys are added to
     ``info`` after a step: ``answer``, the text; ``parse_error``, whether the text named no legal action; and
