@@ -69,7 +69,7 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         skipped = {"total_timesteps", *OF_ENV, *(("training_wrapper",) if method.base == LM_ALONE else ())}
         changed = {one.name: own[one.name] for one in fields(settings) if own[one.name] != _default(one)}
         found |= {name: value for name, value in changed.items() if name not in skipped}
-        found["model"] = describe_model(settings.model or facts.default_model, method.base == LM_RANDOM)
+        found["model"] = describe_model(settings.model, method.base == LM_RANDOM)
     elif method.is_classic:
         found["classic"] = experiment.classic_settings
         found |= {name: own[name] for name in OF_HELP} if method.helped else {}

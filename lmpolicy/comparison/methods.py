@@ -102,8 +102,6 @@ class EnvFacts:
     """Whether other phrases are legal in each state."""
     prompt: str
     """What the agent reads first, with seed 0."""
-    default_model: str | None = None
-    """Name of the bundled language model that the env takes; ``None`` for the usual one."""
 
     @classmethod
     def of(cls, experiment: Experiment) -> EnvFacts:
@@ -120,7 +118,6 @@ class EnvFacts:
             isinstance(env.action_space, spaces.Discrete),
             words.fixed_phrases is None,
             str(words.prompt),
-            getattr(words.observation_space, "default_model", None),
         )
         words.close()
         return facts

@@ -90,9 +90,8 @@ def _language_model(experiment: Experiment, method: Method, seed: int, facts: En
     arguments = settings.ppo
     read = experiment.pretraining_steps
     if method.base == LM_RANDOM:
-        base = settings.model or facts.default_model
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        save_random_weights(base, folder, seed)
+        save_random_weights(settings.model, folder, seed)
         arguments["policy_kwargs"]["model"], read = folder, 0
     model = PPO(LMActorCriticPolicy, training, seed=seed, device=experiment.device, **arguments)
     return Prepared(model, evaluation, model, training, settings.callbacks(), read, stack)
