@@ -118,7 +118,7 @@ def test_wrapper_arguments_reach_the_wrapper() -> None:
     assert len(env.get_attr("prompt")[0].messages) == 2
     writes = replace(hyperparameters("BabyAI-GoToObj-v0"), wrapper_kwargs={}).make_env(n_envs=1, action_mode="generate")
     reader = writes.get_attr("_reader")[0]
-    assert len(reader.tokenizer) == 2048, "of the LM that will write"
+    assert len(reader.tokenizer) == 3072, "of the LM that will write"
     assert reader.instruction == "", "it knows but one way"
 
 
