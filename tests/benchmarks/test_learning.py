@@ -162,7 +162,7 @@ def test_the_bot_solves_levels() -> None:
 def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
     assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 167_603
     assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").pretraining_steps is None
-    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps is None
+    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps == 7_308
 
 
 def test_facts_are_looked_up_once() -> None:
