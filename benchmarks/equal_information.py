@@ -6,7 +6,7 @@
 The words tell where pole and cart are and where they will be at the speeds they have, with one decimal: other numbers
 than those of the env, and easier to balance with. They are given as they stand in the words (degrees and metres), or
 with the angles in radians, which is the env's own unit. Network, settings, env steps and evaluations are those of the
-method classic in benchmarks.learning; the seeds are others than there. Writes
+method classic-raw in benchmarks.learning; the seeds are others than there. Writes
 benchmarks/results/equal_information.csv.
 """
 
@@ -24,11 +24,11 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
+from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.learning.runs import Run
-from benchmarks.learning.tasks import BY_NAME, CLASSIC
-from benchmarks.learning.train import FIRST_SEED, SEEDS, EvaluateAlong, evaluate
+from benchmarks.learning.tasks import BY_NAME, experiment
+from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.envs import CartPole
 
 TASK = BY_NAME["cartpole"]
@@ -97,14 +97,15 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
     :param seed: of training.
     :param args: of the command.
     """
-    run = Run(TASK, CLASSIC, seed, args.output.parent, args.steps, args.episodes)
+    what = experiment(TASK, args.steps, args.episodes)
+    classic = what.classic_settings
     make = partial(make_vec_env, partial(make_env, observation))
-    evaluation = make(run.evaluation_copies, seed=FIRST_SEED + SEEDS * seed)
-    model = PPO("MlpPolicy", make(run.classic.n_envs, seed=seed), seed=seed, device="cpu", **run.classic.arguments)
+    evaluation = make(min(what.copies, what.episodes), seed=what.evaluation_seed(seed))
+    model = PPO("MlpPolicy", make(classic.n_envs, seed=seed), seed=seed, device="cpu", **classic.arguments)
     rows: list[dict[str, Any]] = []
 
     def measure(steps: int, seconds: float, sampled: bool = False) -> None:
-        numbers = evaluate(model, evaluation, run.evaluation_episodes, sampled)
+        numbers = evaluate(model, evaluation, what.episodes, sampled)
         row = {"observation": observation, "seed": seed, "env_steps": steps, "train_seconds": f"{seconds:.1f}"}
         rows.append({**row, **numbers, "processor": processor(), "torch": torch.__version__})
         actions = "sampled" if sampled else "most likely"
@@ -114,7 +115,7 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
         )
 
     along = EvaluateAlong(args.every, measure)
-    model.learn(run.settings.total_timesteps, callback=along)
+    model.learn(what.settings.total_timesteps, callback=along)
     seconds = along.seconds()
     for sampled in (False, True):
         measure(model.num_timesteps, seconds, sampled)

@@ -31,9 +31,9 @@ from stable_baselines3 import PPO
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.learning.train import evaluate
-from benchmarks.learning.worlds import RandomPhrases, missing
+from benchmarks.learning.tasks import missing
 from lmpolicy import Hyperparameters, LMActorCriticPolicy, save
+from lmpolicy.comparison.evaluating import RandomPhrases, evaluate
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
 HELD_OUT = ("purple", "box")

@@ -31,7 +31,6 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
-from lmpolicy.bundled import WORLDS
 from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.scorer import ILLEGAL
 from lmpolicy.text.spaces import decode_bytes, row_keys
@@ -166,7 +165,6 @@ def make_model(actions, seed):
         n_steps=STEPS,
         batch_size=64,
         n_epochs=1,
-        policy_kwargs={"model": WORLDS},
         seed=seed,
         device="cpu",
     )

@@ -12,12 +12,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stable_baselines3.common.vec_env import VecEnv
-
 from benchmarks.common.paths import RESULTS
-from benchmarks.learning.tasks import BY_NAME, lm_settings
-from benchmarks.learning.train import FIRST_SEED, SEEDS, RandomPlay, evaluate, plain_env
-from benchmarks.learning.worlds import RandomPhrases
+from benchmarks.learning.tasks import BY_NAME, experiment
+from lmpolicy.comparison.evaluating import RandomActions, RandomPhrases, evaluate
 
 TASK = BY_NAME["taxi"]
 ALL, LEGAL = "all", "legal"
@@ -31,15 +28,14 @@ def play(actions: str, seed: int, episodes: int) -> dict[str, Any]:
     :param seed: of the play, and of the envs' seeds.
     :param episodes: how many.
     """
-    copies, first = min(TASK.copies, episodes), FIRST_SEED + SEEDS * seed
+    what = experiment(TASK, episodes=episodes)
     player: Any
-    env: VecEnv
     if actions == LEGAL:
-        env = lm_settings(TASK).make_env(first, copies, training=False)
+        env = what.words(seed)
         player = RandomPhrases(env, seed)
     else:
-        env = plain_env(TASK, copies, first)
-        player = RandomPlay(env.action_space, seed)
+        env = what.raw(min(TASK.copies, episodes), what.evaluation_seed(seed), None, True)
+        player = RandomActions(env, seed)
     numbers = evaluate(player, env, episodes, sampled=True)
     env.close()
     return {"task": TASK.name, "actions": actions, "seed": seed, **{name: numbers[name] for name in FIELDS[3:]}}

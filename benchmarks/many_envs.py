@@ -1,19 +1,18 @@
 """One adapter for five envs at once, held against an adapter for each.
 
-    python -m benchmarks.many_envs                     # five seeds; hours
-    python -m benchmarks.many_envs --seeds 0           # a part
+    python -m benchmarks.many_envs                     # eight seeds; hours
+    python -m benchmarks.many_envs --seeds 100         # a part
     python -m benchmarks.many_envs --report-only       # the table from the runs that are there
 
 Trains as examples/many_envs.py does and evaluates every env as benchmarks.learning does, along the way and at the
-end. Rows go to the files of benchmarks.learning as method lm-five-envs, and its report shows them too; runs that are
-complete are skipped. The table says how much of the way from random play to the adapter of that env alone, after
-as many env steps in it, the one adapter for all has come. Writes many_envs.csv.
+end, with the most likely and with sampled actions. Runs that are complete are skipped. The table says how much of the
+way from random play to the adapter of that env alone, after as many env steps in it, the one adapter for all has come.
+Writes many_envs_runs.csv and many_envs.csv beside the results of benchmarks.learning.
 """
 
 import argparse
 import csv
 import os
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +21,20 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch as th
 from stable_baselines3 import PPO
 
+from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
-from benchmarks.common.paths import LEARNING
-from benchmarks.learning.report import require
-from benchmarks.learning.results import FIELDS, add_run
-from benchmarks.learning.runs import Run
-from benchmarks.learning.statistics import Group, interquartile_mean, read_groups
-from benchmarks.learning.tasks import BY_NAME, FIVE, LM, RANDOM
-from benchmarks.learning.train import FIRST_SEED, SEEDS, EvaluateAlong, evaluate, labels
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import COMPARE
+from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import LMActorCriticPolicy, make_multi_env
+from lmpolicy.comparison.comparing import REPORTED
+from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS
+from lmpolicy.comparison.fingerprints import describe, short_hash
+from lmpolicy.comparison.measures import FinishedRun, curve_of, interquartile_mean
+from lmpolicy.comparison.methods import LM, RANDOM
+from lmpolicy.comparison.result import require_packages
+from lmpolicy.comparison.storage import read_runs, write_table
 
 TASKS = {
     "CartPole-v1": "cartpole",
@@ -42,20 +46,57 @@ TASKS = {
 """The task of the learning benchmark for each env of the example."""
 
 EVALUATIONS = 4
+RUNS, TABLE = "many_envs_runs.csv", "many_envs.csv"
+FIELDS = (
+    "task",
+    "seed",
+    "env_steps",
+    "train_seconds",
+    "episodes",
+    "sampled",
+    "mean_return",
+    "std_return",
+    "mean_length",
+    "threads",
+    "processor",
+    "torch",
+    "settings",
+)
 COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
 
 
-def runs_of(seed, args):
-    """The run of each env."""
-    return {
-        env_id: Run(BY_NAME[task], FIVE, seed, args.output, args.steps, args.episodes, args.threads)
-        for env_id, task in TASKS.items()
-    }
+def settings_of(args):
+    """A few characters that change with whatever decides about the results."""
+    example = load_example("many_envs")
+    ends = args.steps or example.STEPS, args.episodes
+    return short_hash(describe((example.HYPERPARAMETERS, example.POLICY_KWARGS, list(example.ENVS), ends)))
+
+
+def read(folder):
+    """The rows of all complete runs by task and seed."""
+    found = {}
+    if (folder / RUNS).exists():
+        with (folder / RUNS).open(newline="") as file:
+            for row in csv.DictReader(file):
+                found.setdefault((row["task"], int(row["seed"])), []).append(row)
+    return found
+
+
+def is_complete(seed, args):
+    """Whether there is nothing to do."""
+    rows = [row for (_, other), rows in read(args.output).items() if other == seed for row in rows]
+    if rows and {row["settings"] for row in rows} != {settings_of(args)}:
+        raise SystemExit(
+            f"seed {seed} in {args.output / RUNS} was run with other settings: delete its rows to run it again, or "
+            "name another folder with --output"
+        )
+    return bool(rows)
 
 
 def train(seed, args):
-    """Train one adapter on all envs. Its runs are added to the files of the tasks once all are complete."""
-    example, runs = load_example("many_envs"), runs_of(seed, args)
+    """Train one adapter on all envs. Its rows are added to the file once all are complete."""
+    example = load_example("many_envs")
+    what = {env_id: experiment(BY_NAME[task], episodes=args.episodes) for env_id, task in TASKS.items()}
     training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
     model = PPO(
         LMActorCriticPolicy,
@@ -65,24 +106,31 @@ def train(seed, args):
         policy_kwargs=example.POLICY_KWARGS,
         **example.HYPERPARAMETERS,
     )
-    total = (args.steps or example.STEPS) * len(runs)
-    with ExitStack() as stack:
-        measure = measurement(model, runs, evaluation_envs(example, runs, int(training.action_space.n), seed), stack)
-        along = EvaluateAlong(total // EVALUATIONS, measure)
-        model.learn(total, callback=[*example.make_callbacks(), along])
-        seconds = along.seconds()
-        for sampled in (False, True):
-            measure(model.num_timesteps, seconds, sampled)
-    for run in runs.values():
-        add_run(run.part, run.path)
+    total = (args.steps or example.STEPS) * len(TASKS)
+    envs = evaluation_envs(example, what, int(training.action_space.n), seed)
+    labels = {"seed": seed, "threads": th.get_num_threads(), "processor": processor(), "torch": th.__version__}
+    labels["settings"], rows = settings_of(args), []
+
+    def measure(steps, seconds):
+        for env_id, task in TASKS.items():
+            own = {"task": task, "env_steps": steps // len(TASKS), "train_seconds": f"{seconds:.1f}", **labels}
+            for sampled in (False, True):
+                rows.append({**own, **evaluate(model, envs[env_id], what[env_id].episodes, sampled)})
+            print(f"{task} seed {seed}: {own['env_steps']:>8,} env steps, return {rows[-2]['mean_return']}", flush=True)
+
+    along = EvaluateAlong(total // EVALUATIONS, measure)
+    model.learn(total, callback=[*example.make_callbacks(), along])
+    measure(model.num_timesteps, along.seconds())
+    before = [row for found in read(args.output).values() for row in found]
+    write_table(args.output / RUNS, FIELDS, [*before, *rows])
 
 
-def evaluation_envs(example, runs, n_actions, seed):
+def evaluation_envs(example, what, n_actions, seed):
     """Make each env by itself, with the action space of all, other seeds than in training and unscaled rewards."""
     return {
         one.env_id: make_multi_env(
-            [replace(one, n_envs=runs[one.env_id].evaluation_copies)],
-            FIRST_SEED + SEEDS * seed,
+            [replace(one, n_envs=min(what[one.env_id].copies, what[one.env_id].episodes))],
+            EVALUATION_SEED + SEEDS * seed,
             normalize_reward=False,
             n_actions=n_actions,
         )
@@ -90,62 +138,37 @@ def evaluation_envs(example, runs, n_actions, seed):
     }
 
 
-def measurement(model, runs, envs, stack):
-    """Make a function that evaluates the model on every env and writes a row for each.
-
-    :param model: that is trained.
-    :param runs: by env id.
-    :param envs: of the evaluations, by env id.
-    :param stack: closes the files.
-    """
-    writers = {}
-    for env_id, run in runs.items():
-        run.folder.mkdir(parents=True, exist_ok=True)
-        file = stack.enter_context(run.part.open("w", newline="", buffering=1))
-        writers[env_id] = csv.DictWriter(file, FIELDS)
-        writers[env_id].writeheader()
-
-    def measure(steps, seconds, sampled=False):
-        for env_id, run in runs.items():
-            numbers = evaluate(model, envs[env_id], run.evaluation_episodes, sampled)
-            own = {"env_steps": steps // len(runs), "train_seconds": f"{seconds:.1f}"}
-            writers[env_id].writerow({**labels(run), **own, **numbers})
-            print(f"{run}: {steps // len(runs):>8,} env steps, return {numbers['mean_return']}", flush=True)
-
-    return measure
-
-
-def compare(five: Group, alone: Group, random: Group) -> dict[str, str]:
+def compare(task: str, five: list[FinishedRun], alone: list[FinishedRun], random: list[FinishedRun]) -> dict[str, str]:
     """Compare the adapter for all envs with the adapter for this env after as many env steps in it."""
-    steps = min(run.steps for run in five.runs)
-    curve = {at: interquartile_mean(returns) for at, returns in alone.curve().items()}
+    steps = min(run.steps for run in five)
+    curve = {at: interquartile_mean(returns) for at, returns in curve_of(alone).items()}
     near = min(curve, key=lambda at: abs(at - steps))
-    base = interquartile_mean(random.finals)
-    reached = interquartile_mean(five.finals)
+    base = interquartile_mean([run.final() for run in random])
+    reached = interquartile_mean([run.final() for run in five])
     numbers = {
         "random": base,
         "alone": curve[near],
         "five": reached,
         "share": (reached - base) / (curve[near] - base),
-        "minutes_alone": sum(run.minutes for run in alone.runs) / len(alone.runs) * near / alone.runs[0].steps,
-        "minutes_five": sum(run.minutes for run in five.runs) / len(five.runs),
+        "minutes_alone": sum(run.minutes for run in alone) / len(alone) * near / alone[0].steps,
+        "minutes_five": sum(run.minutes for run in five) / len(five),
     }
-    name = {"task": five.task.name, "seeds": str(len(five.runs)), "env_steps": str(steps)}
+    name = {"task": task, "seeds": str(len(five)), "env_steps": str(steps)}
     return {**name, **{key: f"{value:.4g}" for key, value in numbers.items()}}
 
 
 def report(folder: Path) -> None:
     """Print and write the table. It has the envs with runs of all three kinds."""
-    groups = {(group.task.name, group.method): group for group in read_groups(folder)}
-    rows = [
-        compare(*(groups[task, method] for method in (FIVE, LM, RANDOM)))
-        for task in TASKS.values()
-        if all((task, method) in groups for method in (FIVE, LM, RANDOM))
-    ]
-    with (folder / "many_envs.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    runs, rows = read(folder), []
+    for task in TASKS.values():
+        beside = read_runs(folder / task)
+        found = [
+            [FinishedRun(rows) for (name, _), rows in runs.items() if name == task],
+            *([FinishedRun(rows) for (name, _), rows in beside.items() if name == kind] for kind in (LM, RANDOM)),
+        ]
+        if all(found):
+            rows.append(compare(task, *found))
+    write_table(folder / TABLE, COLUMNS, rows)
     print("".join(f"{column:>15}" for column in COLUMNS))
     for row in rows:
         print("".join(f"{row[column]:>15}" for column in COLUMNS))
@@ -156,18 +179,18 @@ def report(folder: Path) -> None:
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*REPORTED])
     parser.add_argument("--steps", type=int, help="env steps in each env; default: those of the example")
     parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
-    parser.add_argument("--output", type=Path, default=LEARNING, help="folder, that of benchmarks.learning")
+    parser.add_argument("--output", type=Path, default=COMPARE, help="folder, that of benchmarks.learning")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
-    require()
+    require_packages()
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
     for seed in [] if args.report_only else args.seeds:
-        if all(run.is_complete() for run in runs_of(seed, args).values()):
+        if is_complete(seed, args):
             print(f"seed {seed} is complete already")
             continue
         train(seed, args)

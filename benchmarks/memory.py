@@ -100,7 +100,7 @@ class Memory(BaseCallback):
         held, evicted = sum(one.n_bytes for one in caches) / 2**20, sum(one.evicted for one in caches)
         self.rss.append((self.num_timesteps, resident_mib()))
         seconds = time.perf_counter() - self.start
-        numbers = (f"{self.rss[-1][1]:.1f}", f"{held:.1f}", evicted, f"{seconds:.0f}", self.limit)
+        numbers = (f"{self.rss[-1][1]:.1f}", f"{held:.2f}", evicted, f"{seconds:.0f}", self.limit)
         self.table.writerow((self.num_timesteps, *numbers, torch.__version__, processor()))
         self.file.flush()
 

@@ -37,7 +37,7 @@ SHAPES = {
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "vocab_size": 1024,
+        "vocab_size": 3072,
         "tie_word_embeddings": True,
     },
 }

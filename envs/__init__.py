@@ -10,7 +10,6 @@ import warnings
 
 import gymnasium as gym
 
-from lmpolicy.bundled import WORLDS
 from lmpolicy.envs.acrobot import Acrobot
 from lmpolicy.envs.babyai import MiniGrid, log_rejected_levels
 from lmpolicy.envs.blackjack import Blackjack
@@ -19,9 +18,12 @@ from lmpolicy.envs.cliff_walking import CliffWalking
 from lmpolicy.envs.frozen_lake import FrozenLake
 from lmpolicy.envs.lunar_lander import LunarLander
 from lmpolicy.envs.mountain_car import MountainCar
+from lmpolicy.envs.one_seat import OneSeat, TicTacToe
 from lmpolicy.envs.pendulum import Pendulum
+from lmpolicy.envs.scienceworld import ScienceWorld
 from lmpolicy.envs.taxi import Taxi
 from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
+from lmpolicy.envs.textworld_express import TextWorldExpress
 from lmpolicy.text.task import TextTask
 
 __all__ = [
@@ -35,10 +37,13 @@ __all__ = [
     "LunarLander",
     "MiniGrid",
     "MountainCar",
+    "OneSeat",
     "Pendulum",
+    "ScienceWorld",
     "Taxi",
     "TextWorld",
-    "default_model",
+    "TextWorldExpress",
+    "TicTacToe",
     "package_of",
     "require_package",
     "task_for",
@@ -64,9 +69,24 @@ NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
 TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
 """Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
-FAMILIES: dict[str, type[TextTask]] = {"BabyAI": MiniGrid, "MiniGrid": MiniGrid, "TextWorld": TextWorld}
+FAMILIES: dict[str, type[TextTask]] = {
+    "BabyAI": MiniGrid,
+    "MiniGrid": MiniGrid,
+    "ScienceWorld": ScienceWorld,
+    "TextWorld": TextWorld,
+    "TextWorldExpress": TextWorldExpress,
+    "TicTacToe": TicTacToe,
+}
 """The task of all envs whose id begins with a word."""
-PACKAGES: dict[type[TextTask], str] = {MiniGrid: "minigrid", TextWorld: "textworld"}
+OWN = ("ScienceWorld", "TextWorldExpress", "TicTacToe")
+"""Families whose ids are known only with the namespace, because envs of others have these names, too."""
+PACKAGES: dict[type[TextTask], str] = {
+    MiniGrid: "minigrid",
+    ScienceWorld: "scienceworld",
+    TextWorld: "textworld",
+    TextWorldExpress: "textworld-express",
+    TicTacToe: "pettingzoo",
+}
 """The package that has the envs of a family. Each is an extra of lmpolicy with the same name."""
 
 
@@ -81,8 +101,7 @@ def task_for(env: gym.Env) -> TextTask | None:
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
     if env.spec is None or env.spec.namespace not in (None, NAMESPACE):
         return None
-    name = env.spec.name
-    task = TASKS.get(name, FAMILIES.get(name.partition("-")[0]))
+    task = TASKS.get(env.spec.name, _family(env.spec.namespace, env.spec.name))
     if task is None:
         return None
     inner = env.unwrapped
@@ -103,26 +122,13 @@ def task_for(env: gym.Env) -> TextTask | None:
 def package_of(env_id: str) -> str | None:
     """Name the package that an env needs beside Gymnasium.
 
-    The bundled LM ``lmpolicy/worlds`` has read about the envs of these packages.
-
     :param env_id: Gymnasium id.
-    :return: ``"minigrid"`` for MiniGrid and BabyAI, ``"textworld"`` for TextWorld, ``None`` for all others.
+    :return: the name of an extra, e.g. ``"minigrid"`` for MiniGrid and BabyAI; ``None`` for an env that needs none, or
+        that this package does not know.
     """
     namespace, _, name = env_id.rpartition("/")
-    family = FAMILIES.get(name.partition("-")[0])
-    return None if family is None or namespace not in ("", NAMESPACE) else PACKAGES[family]
-
-
-def default_model(env: gym.Env, task: TextTask) -> str | None:
-    """Name the bundled LM that has read most about an env.
-
-    :param env: an env, wrapped or not.
-    :param task: task that puts it into words.
-    :return: ``"lmpolicy/worlds"`` for MiniGrid, BabyAI and TextWorld. ``None``, which means the default bundled LM, for
-        all others.
-    """
-    packaged = env.spec is not None and package_of(env.spec.id) is not None
-    return WORLDS if packaged or isinstance(task, tuple(PACKAGES)) else None
+    family = _family(namespace or None, name)
+    return None if family is None else PACKAGES[family]
 
 
 def require_package(env_id: str) -> None:
@@ -135,11 +141,17 @@ def require_package(env_id: str) -> None:
     if package is None:
         return
     try:
-        importlib.import_module(package)
+        importlib.import_module(package.replace("-", "_"))
     except ImportError as error:
         raise ImportError(f'{error}; {env_id} needs: pip install "lmpolicy[{package}]"') from error
     if package == "minigrid":
         log_rejected_levels()
+
+
+def _family(namespace: str | None, name: str) -> type[TextTask] | None:
+    """Find the family of an id."""
+    word = name.partition("-")[0]
+    return FAMILIES.get(word) if namespace == NAMESPACE or (namespace is None and word not in OWN) else None
 
 
 if TEXT_WORLD not in gym.registry:
@@ -149,3 +161,14 @@ if TEXT_WORLD not in gym.registry:
         max_episode_steps=50,
         kwargs={"challenge": DEFAULT_CHALLENGE},
     )
+    gym.register(
+        f"{NAMESPACE}/TextWorldExpress-v0",
+        entry_point="lmpolicy.envs.textworld_express:TextWorldExpressEnv",
+        max_episode_steps=50,
+    )
+    gym.register(
+        f"{NAMESPACE}/ScienceWorld-v0",
+        entry_point="lmpolicy.envs.scienceworld:ScienceWorldEnv",
+        max_episode_steps=100,
+    )
+    gym.register(f"{NAMESPACE}/TicTacToe-v0", entry_point="lmpolicy.envs.one_seat:make_tic_tac_toe")

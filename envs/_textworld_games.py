@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 CUSTOM = "custom"
 CUSTOM_SETTINGS = {"world_size": 5, "nb_objects": 10, "nb_parallel_quests": 1, "quest_length": 5, "quest_breadth": 1}
 """Options of a game that belongs to no challenge, with the defaults of ``tw-make``."""
-SPLITS = {"train": 0, "test": 1_000_000, "read": 2_000_000}
-"""First seed of each split. The bundled LM has read the games of the last one."""
+SPLITS = {"train": 0, "test": 1_000_000, "read": 2_000_000, "validation": 3_000_000}
+"""First seed of each split. The bundled LM has read the games of ``read``; settings are chosen on ``validation``."""
 ATTEMPTS, ANOTHER = 20, 10_000_000
 """How many seeds are tried where a map has no such quest, and how far apart they are."""
 FEW = 5
@@ -57,7 +57,7 @@ def make_games(
     :param settings: options of ``tw-make`` for the challenge, with underscores. Options of the grammar are for all
         challenges.
     :param games: number of games.
-    :param split: ``"train"`` or ``"test"``: games with seeds of their own.
+    :param split: ``"train"``, ``"validation"`` or ``"test"``: games with seeds of their own.
     :param folder: where games are kept; see :class:`lmpolicy.envs.textworld.TextWorldEnv`.
     :return: one file per game.
     :raises ValueError: for an unknown challenge, split or option, or an option that is missing.

@@ -40,6 +40,8 @@ class Taxi(TextTask):
     """
 
     action_texts: ActionTexts | Callable[[Any, dict[str, Any]], ActionTexts] | None = PHRASES
+    action_mask = False
+    """The mask of a taxi is about what is useful. All moves are legal, and results are given with all of them."""
 
     def __init__(self, legal_only: bool = False) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ class TextWorldEnv(gym.Env):
         custom. ``"only_last_action": True`` and other options of the grammar work with all challenges. With
         ``"only_last_action"``, the objective names the goal and not the way.
     :param games: number of different games.
-    :param split: ``"train"`` or ``"test"``: games with seeds of their own.
+    :param split: ``"train"``, ``"validation"`` or ``"test"``: games with seeds of their own.
     :param reward: ``"score"`` or ``"progress"``. Where every game has a map of its own, ``"progress"`` rewards learning
         the maps by heart, because after a wrong turn the right way is back. For such games, train on the score with
         :class:`lmpolicy.training.shaping.DiscoveryReward`.

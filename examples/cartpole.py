@@ -4,8 +4,9 @@
     python examples/cartpole.py --generate   # the model writes its answers in free text; slower
 
 Plays CartPole at random, with the untrained model and with the trained model. Prints the three returns, draws the
-learning curve and shows one episode in words. Writes its files to a new folder in runs/cartpole. Ctrl-C ends the
-training early. With --resume runs/cartpole/1 and otherwise the same arguments, a run that was stopped goes on.
+learning curve, shows one episode in words, and writes a page to look at what it did and does. Its files are in a new
+folder in runs/cartpole. Ctrl-C ends the training early. With --resume runs/cartpole/1 and otherwise the same
+arguments, a run that was stopped goes on.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def main(argv=None):
     arguments = settings.ppo
     arguments["policy_kwargs"] |= {"model": args.model, "ratio_level": "sum"}  # of answers as short as these
     curve = LearningCurve(lambda policy: evaluate(policy), every=args.steps // 10)
-    callbacks = [curve, WatchLearning(), *settings.callbacks(), lmpolicy.Checkpoints(run)]
+    callbacks = [curve, WatchLearning(every=2), *settings.callbacks(), lmpolicy.Checkpoints(run)]
     try:
         # Eight envs side by side. Rewards are scaled for the critic; observations are text and stay as they are.
         train_env = settings.make_env(args.seed, **writing)
@@ -129,13 +130,17 @@ def main(argv=None):
     scores["after training"] = evaluate(model)
     evaluations = [*curve.evaluations, (model.num_timesteps, scores["after training"][0])]
     draw_learning_curve(run / "learning_curve.png", curve.episodes, evaluations, scores["random"][0])
-    show_episode(model, args.seed, writing)
+    env = TextObservationWrapper(gym.make(ENV_ID, render_mode="rgb_array"), **writing)  # with pictures for the report
+    played = lmpolicy.record_episodes(model, env, 1, run, seed=args.seed)
+    show_episode(env, played[0])
+    report = lmpolicy.write_report(run, title=f"{ENV_ID}, {run}")
     print(f"\n{ENV_ID}: mean return of {args.episodes} episodes (the best possible is {BEST})")
     for name, (mean, error) in scores.items():
         print(f"  {name:<16}{mean:6.1f} +- {error:.1f}")
     print(f"learnt in {model.num_timesteps:,} env steps, {minutes:.1f} minutes{ending}")
     print(f"checkpoint      {checkpoint}\nlearning curve  {run / 'learning_curve.png'}")
     print(f"what it did     tensorboard --logdir {run / 'tensorboard'}, and turns.jsonl in there")
+    print(f"look at it      {report}")
 
 
 def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
@@ -163,38 +168,22 @@ def draw_learning_curve(path, episodes, evaluations, random_return, window=20):
     plt.close(figure)
 
 
-def show_episode(model, seed, writing, first=8, last=3):
+def show_episode(env, turns, first=8, last=3):
     """Print one episode as the model reads it, with the probability it gives to each action, or with its answers."""
-    env = TextObservationWrapper(gym.make(ENV_ID), **writing)
-    observation, _ = env.reset(seed=seed)
-    lines, done = [], False
-    while not done:
-        action, _ = model.predict(observation, deterministic=True)
-        answer = env.read_answer(action)
-        said = repr(answer.text) if writing else probabilities(model, env, observation)
-        lines.append(f"{env.prompt.messages[-1][1]}\n      {said} -> {answer.phrase}")
-        observation, _, terminated, truncated, _ = env.step(action)
-        done = terminated or truncated
-    print(f"\nOne episode of the trained model.\n{env.prompt.messages[0][1]}")
-    for number, line in enumerate(lines, start=1):
-        if number <= first or number > len(lines) - last:
-            print(f"{number:4}  {line}")
+    print(f"\nOne episode of the trained model.\n{turns[0].messages[0]['content']}")
+    for number, turn in enumerate(turns, start=1):
+        if number <= first or number > len(turns) - last:
+            shares = " | ".join(f"{phrase} {share:.2f}" for phrase, share in turn.probabilities.items())
+            said = shares if turn.answer is None else repr(turn.answer)
+            print(f"{number:4}  {turn.messages[-1]['content']}\n      {said} -> {turn.action}")
         elif number == first + 1:
             print("      ...")
-    if not terminated:
+    if turns[-1].truncated:
         print("      The pole still stands: the time is up.")
     elif abs(env.unwrapped.state[0]) > env.unwrapped.x_threshold:
         print("      The cart left the track.")
     else:
         print("      The pole fell.")
-
-
-def probabilities(model, env, observation):
-    """How likely the model is to take each action, in words."""
-    with torch.no_grad():
-        tensor, _ = model.policy.obs_to_tensor(observation)
-        shares = model.policy.get_distribution(tensor).distribution.probs[0].tolist()
-    return " | ".join(f"{a} {p:.2f}" for a, p in zip(env.prompt.actions, shares, strict=True))
 
 
 def parse_arguments(argv):

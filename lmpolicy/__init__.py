@@ -14,11 +14,18 @@ from lmpolicy.text.task import GenericTask, TextTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 if TYPE_CHECKING:
+    from lmpolicy.comparison.classic_settings import ClassicSettings
+    from lmpolicy.comparison.comparing import compare
+    from lmpolicy.comparison.result import Comparison
+    from lmpolicy.comparison.word_features import WordFeatures
     from lmpolicy.lm.guard import NonFiniteError
     from lmpolicy.lm.judging import GuardWarning
     from lmpolicy.lm.reference import Reference
     from lmpolicy.lm.settings import PolicySettings
     from lmpolicy.policy import LMActorCriticPolicy
+    from lmpolicy.report.explaining import explain
+    from lmpolicy.report.page import write_report
+    from lmpolicy.report.recording import record_episodes
     from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
@@ -43,6 +50,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Checkpoints",
+    "ClassicSettings",
+    "Comparison",
     "CriticWarmup",
     "Demonstration",
     "Demonstrations",
@@ -68,21 +77,28 @@ __all__ = [
     "TokenSpace",
     "WarmStart",
     "WatchLearning",
+    "WordFeatures",
+    "compare",
     "distributed",
+    "explain",
     "extract_action",
     "hyperparameters",
     "load",
     "make_multi_env",
     "new_run",
     "play_in_terminal",
+    "record_episodes",
     "resume",
     "save",
     "warm_start",
+    "write_report",
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
     "Agent": "lmpolicy.training.agent",
     "Checkpoints": "lmpolicy.training.checkpoints",
+    "ClassicSettings": "lmpolicy.comparison.classic_settings",
+    "Comparison": "lmpolicy.comparison.result",
     "CriticWarmup": "lmpolicy.training.callbacks",
     "Demonstration": "lmpolicy.training.demonstration",
     "Demonstrations": "lmpolicy.training.demonstrations",
@@ -101,15 +117,20 @@ _LAZY = {
     "SelfImitation": "lmpolicy.training.own_experience",
     "WarmStart": "lmpolicy.training.warm_start",
     "WatchLearning": "lmpolicy.training.watching",
+    "WordFeatures": "lmpolicy.comparison.word_features",
+    "compare": "lmpolicy.comparison.comparing",
     "distributed": "lmpolicy.training.distributed",
+    "explain": "lmpolicy.report.explaining",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
     "play_in_terminal": "lmpolicy.training.playing",
+    "record_episodes": "lmpolicy.report.recording",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",
     "warm_start": "lmpolicy.training.warm_start",
+    "write_report": "lmpolicy.report.page",
 }
 
 

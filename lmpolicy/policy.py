@@ -28,7 +28,7 @@ from lmpolicy.lm.optimizer_steps import watch_steps
 from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
 from lmpolicy.lm.reference_term import make_reference, take_reference
-from lmpolicy.lm.settings import PolicySettings, check_spaces, for_space
+from lmpolicy.lm.settings import PolicySettings, check_spaces
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = for_space(PolicySettings.of(settings), observation_space)
+        self.settings = PolicySettings.of(settings)
         self._lock = threading.RLock()
         check_spaces(observation_space, action_space)
         if use_sde:

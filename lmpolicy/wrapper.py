@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from lmpolicy.envs import default_model, task_for
+from lmpolicy.envs import task_for
+from lmpolicy.text.action_masks import MASK, find_action_masks
 from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
@@ -39,6 +40,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     Two keys are added to ``info``: ``action_text``, the phrase that was taken (after a step), and
     ``prompt_truncated``, the number of prompts of this env that had to be shortened so far.
+
+    Where the env says which actions are legal, by ``info["action_mask"]`` or by ``action_masks()`` of the env or of a
+    wrapper around it, the prompt offers no others; see :attr:`TextTask.action_mask`.
 
     With ``action_mode="generate"``, the policy answers in free text. An action is then the row of the answer's token
     ids. People may give the text itself. :meth:`TextTask.extract_action` reads the answer. Three more keys are added to
@@ -72,7 +76,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
         below are for ``"generate"``.
     :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
-        tokenizer; ``None``: that of the bundled LM that a policy takes for this env.
+        tokenizer; ``None``: that of the bundled LM.
     :param max_new_tokens: longest answer in tokens.
     :param close_with_phrase: end each answer with ``Action:`` and a legal phrase, which the policy chooses by score. So
         every answer can be read, and the policy is free in what it writes before.
@@ -129,7 +133,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
-        space = self.observation_space = TextSpace(max_prompt_bytes, default_model=default_model(env, self.task))
+        self._action_masks = find_action_masks(env)
+        self.task.is_masked = self._action_masks is not None
+        space = self.observation_space = TextSpace(max_prompt_bytes)
         self._words = EnvWords(self.task, env.action_space, space, **words)
         self._reader = self._words.reader
         self.action_space = self._reader.action_space
@@ -189,7 +195,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if seed is not None:
             self._random = np.random.default_rng(seed)
         self._now = None
-        self._now = self._words.first(observation, info)
+        self._now = self._words.first(observation, self._masked(info))
         return self._now.row, {**info, "prompt_truncated": self._words.composer.shortened}
 
     def step(
@@ -208,11 +214,16 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         self._now = None  # after an error in reading, only a reset helps: the env has moved on
-        self._now = self._words.after(before, answer, observation, info, ended=terminated or truncated)
+        told = info if terminated else self._masked(info)  # after the end, some envs cannot say what is legal
+        self._now = self._words.after(before, answer, observation, told, ended=terminated or truncated)
         info = {**info, "prompt_truncated": self._words.composer.shortened, **answer.info}
         if answer.parse_error and self.training:
             reward += answer.penalty
         return self._now.row, reward, terminated, truncated, info
+
+    def _masked(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Add the mask that the env's method returns now."""
+        return info if self._action_masks is None else {**info, MASK: self._action_masks()}
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.
@@ -243,7 +254,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             >>> row = env.encode((20, 10, 0))  # action, _ = model.predict(row)
 
         :param observation: a value of the env's own observation space.
-        :param info: the env's info, if the task's phrases depend on it.
+        :param info: the env's info, if the task's phrases depend on it, or has an ``action_mask``. Without a mask, all
+            phrases are legal, because the env knows only what is legal where it stands.
         :return: uint8 ``(max_prompt_bytes,)``.
         """
         return self._words.encode(observation, info or {}, () if self._now is None else self._now.history)

@@ -66,7 +66,7 @@ def load(name: str) -> ModuleType:
     if name == "text_world":
         module.GAMES, module.TEST_GAMES = 3, 2
     if name == "real_model":
-        module.MODEL = "lmpolicy/control"  # which takes seconds
+        module.MODEL = "lmpolicy/bundled"  # which takes seconds
     if name == "warm_start":
         module.GAMES = 3
     short = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
@@ -214,19 +214,22 @@ def test_cartpole_draws_the_curve_and_tells_an_episode(finished: Callable[[str],
 @pytest.mark.parametrize("example", ["cartpole"], indirect=True)
 @pytest.mark.parametrize(("limit", "end"), [(0.2, "The pole fell."), (100.0, "The cart left the track.")])
 def test_cartpole_says_how_the_episode_ended(
-    example: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: float, end: str
+    example: ModuleType, capsys: pytest.CaptureFixture[str], limit: float, end: str
 ) -> None:
-    class AlwaysRight:
-        def predict(self, observation: Any, deterministic: bool = False) -> tuple[int, None]:
-            return 1, None
-
-    env = gym.make("CartPole-v1")
+    env = lmpolicy.TextObservationWrapper(gym.make("CartPole-v1"))
     inner: Any = env.unwrapped
     inner.theta_threshold_radians = limit
-    monkeypatch.setattr(example.gym, "make", lambda env_id: env)
-    monkeypatch.setattr(example, "probabilities", lambda model, env, observation: "")
-    example.show_episode(AlwaysRight(), 0, {})
+    (turns,) = lmpolicy.record_episodes(lambda prompt, info: "push right", env, 1, seed=0)
+    example.show_episode(env, [replace(turn, probabilities={}) for turn in turns])
     assert capsys.readouterr().out.endswith(f"      {end}\n")
+
+
+def test_cartpole_ends_by_naming_the_page(finished: Callable[[str], Finished]) -> None:
+    run = finished("cartpole")
+    assert run.printed.splitlines()[-1] == f"look at it      {run.folder / 'report.html'}"
+    page = (run.folder / "report.html").read_text()
+    assert '"lm/entropy"' in page
+    assert "Pole leans" in page
 
 
 def test_real_model_tells_an_episode_and_both_ways_to_act(finished: Callable[[str], Finished]) -> None:
@@ -248,7 +251,7 @@ def test_real_model_on_another_env(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(example.lmpolicy, "hyperparameters", lambda _: small)
         example.main(["--env", "CliffWalking-v1", *sizes])
-    assert "CliffWalking-v1, lmpolicy/control: mean return of 2 episodes" in capsys.readouterr().out
+    assert "CliffWalking-v1, lmpolicy/bundled: mean return of 2 episodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("example", WRITING, indirect=True)

@@ -44,7 +44,7 @@ LAYERS: dict[str, Sequence[str]] = {
     ),
 }
 """What each layer may import of the project, besides itself."""
-TOP = ("lmpolicy.pretraining", "lmpolicy.report", "lmpolicy.cli")
+TOP = ("lmpolicy.pretraining", "lmpolicy.comparison", "lmpolicy.report", "lmpolicy.cli")
 """May import all of the package; no layer imports these."""
 OUTSIDE = ("benchmarks", "examples", "tests", "helpers")
 """May import everything; what users install imports none of it."""
@@ -199,7 +199,7 @@ def package(**modules: str) -> dict[str, str]:
             False,
         ),
         ("lmpolicy.bundled", "from lmpolicy.text.prompt import Prompt", False),
-        ("lmpolicy.models.names", "from lmpolicy.bundled import WORLDS", True),
+        ("lmpolicy.models.names", "from lmpolicy.bundled import BUNDLED", True),
         ("lmpolicy.models.names", "from lmpolicy.lm.settings import PolicySettings", False),
         ("lmpolicy.envs.textworld", "from lmpolicy.models import find", False),
         ("lmpolicy.envs.taxi", "from lmpolicy.text.task import TextTask", True),

@@ -92,7 +92,7 @@ def test_wheel_holds_the_package_and_nothing_else(archives: dict[str, Path]) -> 
     files = wheel_files(archives["wheel"])
     modules = {path.relative_to(ROOT).as_posix() for path in python_files("lmpolicy")}
     modules |= {"lmpolicy/" + path.relative_to(ROOT).as_posix() for path in python_files("envs")}
-    assert {"lmpolicy/envs/cart_pole.py", "lmpolicy/pretraining/build.py", "lmpolicy/policy.py"} <= modules
+    assert {"lmpolicy/envs/cart_pole.py", "lmpolicy/pretraining/making.py", "lmpolicy/policy.py"} <= modules
     assert modules <= files
     assert "lmpolicy/py.typed" in files
     assert {name.partition("/")[0] for name in files} == {"lmpolicy", METADATA}
@@ -101,16 +101,20 @@ def test_wheel_holds_the_package_and_nothing_else(archives: dict[str, Path]) -> 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_bundled_model_is_in_every_archive(archives: dict[str, Path], name: str) -> None:
-    folders = ("bundled",) if name == "MODEL_CARD.md" else ("bundled", "bundled/worlds")  # one card for both
-    for folder in folders:
-        assert f"lmpolicy/{folder}/{name}" in wheel_files(archives["wheel"])
-        assert f"lmpolicy/{folder}/{name}" in sdist_files(archives["sdist"])
+    assert f"lmpolicy/bundled/{name}" in wheel_files(archives["wheel"])
+    assert f"lmpolicy/bundled/{name}" in sdist_files(archives["sdist"])
 
 
 def test_every_data_file_of_the_bundled_model_is_in_the_wheel(archives: dict[str, Path]) -> None:
     data = {path.name for path in (ROOT / "lmpolicy/bundled").iterdir() if path.is_file() and path.suffix != ".py"}
     packed = {Path(name).name for name in wheel_files(archives["wheel"]) if name.startswith("lmpolicy/bundled/")}
     assert data <= packed
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.css", "page.js"])
+def test_parts_of_the_report_are_in_every_archive(archives: dict[str, Path], name: str) -> None:
+    assert f"lmpolicy/report/{name}" in wheel_files(archives["wheel"])
+    assert f"lmpolicy/report/{name}" in sdist_files(archives["sdist"])
 
 
 def test_wheels_are_small(archives: dict[str, Path]) -> None:

@@ -26,8 +26,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from benchmarks.common.paths import RESULTS
 from benchmarks.group_advantages.cells import METHODS, TASKS, Cell, add, is_complete, perform, read
 from benchmarks.group_advantages.report import save_figure, table
-from benchmarks.learning.tasks import BY_NAME
-from benchmarks.learning.worlds import missing
+from benchmarks.learning.tasks import BY_NAME, missing
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

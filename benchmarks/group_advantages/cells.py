@@ -15,12 +15,14 @@ import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
+from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.machine import processor
-from benchmarks.learning.digests import digest, short_hash
-from benchmarks.learning.runs import Run
-from benchmarks.learning.tasks import BY_NAME, LM, Task
-from benchmarks.learning.train import EvaluateAlong, evaluate, evaluation_env
+from benchmarks.learning.tasks import BY_NAME, experiment, facts_of
 from lmpolicy import EpisodeGroups, GroupAdvantages, LMActorCriticPolicy
+from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.fingerprints import fingerprint, short_hash
+from lmpolicy.comparison.methods import LM, Method
 
 PLAIN = "ppo"
 METHODS: dict[str, dict[str, Any]] = {
@@ -80,9 +82,9 @@ class Cell:
         return self.task, self.method, str(self.seed)
 
     @property
-    def run(self) -> Run:
-        """The same task, seed and evaluation in the learning benchmark."""
-        return Run(BY_NAME[self.task], LM, self.seed, Path(), self.steps, self.episodes, self.threads)
+    def experiment(self) -> Experiment:
+        """The same task and evaluation in the learning benchmark."""
+        return experiment(BY_NAME[self.task], self.steps, self.episodes)
 
     @property
     def group_size(self) -> int | None:
@@ -92,7 +94,7 @@ class Cell:
     @property
     def ppo(self) -> dict[str, Any]:
         """Arguments of PPO: the named settings, with another buffer and without a critic where there is none."""
-        arguments = self.run.settings.ppo
+        arguments = self.experiment.settings.ppo
         if self.method == PLAIN:
             return arguments
         critic = {} if self.method == "mixture" else {"vf_coef": 0.0}
@@ -102,11 +104,12 @@ class Cell:
     @property
     def digest(self) -> str:
         """A few characters that change with whatever decides about the results."""
-        return short_hash((digest(self.run), sorted(METHODS[self.method].items()), self.group_size, ALONG))
+        of_lm = fingerprint(self.experiment, Method.of(LM), facts_of(self.task))
+        return short_hash((of_lm, sorted(METHODS[self.method].items()), self.group_size, ALONG))
 
     def training_env(self) -> VecEnv:
         """The envs of the named settings, in groups where the method compares groups."""
-        env = self.run.settings.make_env(self.seed)
+        env = self.experiment.settings.make_env(self.seed)
         return env if self.group_size is None else EpisodeGroups(env, self.group_size)
 
 
@@ -117,22 +120,21 @@ def perform(cell: Cell) -> list[dict[str, Any]]:
     :return: a row for each evaluation.
     """
     th.set_num_threads(cell.threads)
-    task: Task = BY_NAME[cell.task]
-    run, rows = cell.run, []
-    training, evaluation = cell.training_env(), evaluation_env(run)
+    what, rows = cell.experiment, []
+    training, evaluation = cell.training_env(), what.words(cell.seed)
     model = PPO(LMActorCriticPolicy, training, seed=cell.seed, device="cpu", **cell.ppo)
 
     def measure(steps: int, seconds: float, episodes: int) -> None:
         for sampled in (False, True):
-            numbers = evaluate(model, evaluation, episodes, sampled, task.success)
+            numbers = evaluate(model, evaluation, episodes, sampled, what.success)
             rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{seconds:.1f}", **numbers})
         greedy, drawn = (float(row["mean_return"]) for row in rows[-2:])
         print(f"{cell}: {steps:>7,} env steps, {seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled", flush=True)
 
-    few = max(1, run.evaluation_episodes // ALONG)
-    along = EvaluateAlong(task.every, lambda steps, seconds: measure(steps, seconds, few))
-    model.learn(run.settings.total_timesteps, callback=[*run.settings.callbacks(), along])
-    measure(model.num_timesteps, along.seconds(), run.evaluation_episodes)
+    few = max(1, what.episodes // ALONG)
+    along = EvaluateAlong(what.spacing, lambda steps, seconds: measure(steps, seconds, few))
+    model.learn(what.settings.total_timesteps, callback=[*what.settings.callbacks(), along])
+    measure(model.num_timesteps, along.seconds(), what.episodes)
     training.close()
     evaluation.close()
     return rows

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.group_advantages.cells import METHODS, TASKS
-from benchmarks.learning.statistics import interquartile_mean, interval
-from benchmarks.learning.tasks import BY_NAME
+from benchmarks.learning.tasks import BY_NAME, threshold_of
+from lmpolicy.comparison.measures import interquartile_mean, interval
 
 Rows = list[dict[str, str]]
 COLOURS = dict(zip(METHODS, ("#1f5fa8", "#d9730d", "#b0305c", "#35a7a0", "#7a52a8"), strict=True))
@@ -52,7 +52,7 @@ def table(rows: Rows) -> Iterator[str]:
             greedy, sampled = (curves(rows, task, method, drawn) for drawn in (False, True))
             if not greedy:
                 continue
-            threshold = BY_NAME[task].threshold
+            threshold = threshold_of(BY_NAME[task])
             steps = [steps_to(curve, threshold) for curve in greedy]
             reached, middle = sum(one < math.inf for one in steps), median(steps)
             told = f"{middle:,.0f}" if middle < math.inf else "–"
@@ -114,7 +114,7 @@ def _draw(axes: Any, rows: Rows, task: str, sampled: bool) -> None:
         if all(bounds):
             low, high = zip(*[one for one in bounds if one], strict=True)
             axes.fill_between(steps, low, high, color=COLOURS[method], alpha=0.15, lw=0)
-    axes.axhline(BY_NAME[task].threshold, color="0.5", ls=":", lw=1.2, label="threshold")
+    axes.axhline(threshold_of(BY_NAME[task]), color="0.5", ls=":", lw=1.2, label="threshold")
     if BY_NAME[task].wide:
         axes.set_yscale("symlog", linthresh=10)
     kind = "sampled" if sampled else "most likely"

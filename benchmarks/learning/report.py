@@ -1,126 +1,88 @@
-"""Table of the learning benchmark, from the runs that are complete."""
+"""Table and figure of all tasks, from the runs that are complete."""
 
 from __future__ import annotations
 
-import csv
+import math
 from pathlib import Path
 
-from benchmarks.learning.figures import save_figures
-from benchmarks.learning.statistics import SUMMARY, Group, by_task, read_groups, summarize
+from benchmarks.learning.tasks import BY_NAME, TASKS, experiment
+from lmpolicy.comparison.arguments import with_threshold
+from lmpolicy.comparison.figures import add_legend, draw_curves
+from lmpolicy.comparison.result import report as report_one
+from lmpolicy.comparison.storage import read_runs, write_table
+from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
+from lmpolicy.comparison.table import COLUMNS, LEGEND, cells_of, markdown, meanings
+from lmpolicy.files import whole_file
 
-COLUMNS = (
-    "task",
-    "method",
-    "seeds",
-    "return",
-    "95 % interval",
-    "mean",
-    "sampled actions",
-    "env steps",
-    "steps to threshold",
-    "reached",
-    "stays from",
-    "stay",
-    "minutes",
-)
-LEGEND = """\
-Return: interquartile mean over seeds of the mean return of the last evaluation, in which the most likely action is
-taken; with its bootstrap interval and the plain mean. Sampled actions: the same, when actions are drawn from the
-policy. Steps to threshold: env steps at the first evaluation whose mean return reaches the threshold, median over
-seeds, and how many seeds reached it. Stays from: env steps at the first evaluation from which on all evaluations to
-the end reach it, median over seeds, and how many seeds stay. Minutes: of training, without evaluations, median over
-seeds. Evaluations are on envs of their own, without shaped or scaled rewards."""
-
-
-def require() -> None:
-    """Fail before hours of training, not after.
-
-    :raises SystemExit: if what the report needs is not there.
-    """
-    try:
-        import matplotlib  # noqa: F401
-        import scipy  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this benchmark needs: pip install "lmpolicy[bench]"') from None
+COLUMNS_OF_FIGURE = 4
+SUMMARY_FILE, TABLE_FILE, FIGURE_FILE = "learning_summary.csv", "learning.md", "learning.png"
 
 
 def report(folder: Path) -> None:
-    """Write table, summary and figures, and print the table.
+    """Write table, summary and figure, and print the table.
 
-    :param folder: where the files of the tasks are, and where the report goes.
+    :param folder: with a folder for each task.
     :raises SystemExit: if there is no complete run.
     """
-    groups = read_groups(folder)
+    groups: dict[str, list[Group]] = {}
+    summary, cells = [], [("task", *COLUMNS)]
+    for task in TASKS:
+        runs = read_runs(folder / task.name)
+        if runs:
+            what = with_threshold(experiment(task))
+            found = report_one(what, folder / task.name, task.wide)
+            groups[task.name] = group_runs(runs, task.name, what.threshold, [one["method"] for one in found.summary])
+            summary += list(found.summary)
+            cells += [(task.name, *line) for line in cells_of(found.summary)[1:]]
     if not groups:
         raise SystemExit(f"there is no complete run in {folder}; make one: python -m benchmarks.learning")
-    summary = [summarize(group) for group in groups]
-    with (folder / "learning_summary.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, SUMMARY)
-        writer.writeheader()
-        writer.writerows(summary)
-    table = _table(groups, summary)
-    (folder / "learning.md").write_text("\n\n".join(["# Learning", table, LEGEND, *_notes(groups)]) + "\n")
-    print(f"\n{table}\n")
-    for path in (folder / "learning.md", folder / "learning_summary.csv", *save_figures(groups, folder)):
-        print(path)
-    for group in groups:
-        if group.mixed:
-            print(f"note: the seeds of {group.task.name} {group.method} were run with different settings")
+    write_table(folder / SUMMARY_FILE, SUMMARY, summary)
+    names = dict.fromkeys(group.method for found in groups.values() for group in found)
+    text = "\n\n".join(["# Learning", markdown(cells), _facts(groups), LEGEND, meanings([*names])]) + "\n"
+    with whole_file(folder / TABLE_FILE) as file:
+        file.write(text.encode())
+    print(f"\n{markdown(cells)}\n")
+    save_figure(groups, folder / FIGURE_FILE)
+    for name in (TABLE_FILE, SUMMARY_FILE, FIGURE_FILE):
+        print(folder / name)
 
 
-def _table(groups: list[Group], summary: list[dict[str, str]]) -> str:
-    cells = [COLUMNS, tuple("---" for _ in COLUMNS)]
-    for group, numbers in zip(groups, summary, strict=True):
-        steps = numbers["median_steps_to_threshold"]
-        learns = steps != ""
-        cells.append(
-            (
-                group.task.name,
-                group.label,
-                numbers["seeds"],
-                _short(numbers["iqm"]),
-                f"{_short(numbers['iqm_low'])} to {_short(numbers['iqm_high'])}" if numbers["iqm_low"] else "",
-                _short(numbers["mean"]),
-                _short(numbers["sampled_iqm"]) if learns else "",
-                _thousands(numbers["env_steps"]) if learns else "",
-                _thousands(steps),
-                f"{numbers['seeds_reached']} of {numbers['seeds']}" if learns else "",
-                _thousands(numbers["median_steps_to_stay"]),
-                f"{numbers['seeds_staying']} of {numbers['seeds']}" if learns else "",
-                numbers["train_minutes"],
-            )
-        )
-    return _markdown(cells)
-
-
-def _notes(groups: list[Group]) -> list[str]:
-    """What the returns are held against, what it all ran on, and with which commands."""
-    cells = [("task", "env", "random", "best possible", "threshold", "episodes per evaluation")]
-    cells.append(tuple("---" for _ in cells[0]))
-    for found in by_task(groups).values():
-        task = found[0].task
-        arguments = "".join(f", {name}={value}" for name, value in task.env_kwargs.items())
-        episodes = sorted({int(group.runs[0].rows[-1]["episodes"]) for group in found})
+def _facts(groups: dict[str, list[Group]]) -> str:
+    """What the returns are held against."""
+    cells = [("task", "env", "best possible", "threshold", "episodes per evaluation")]
+    for name, found in groups.items():
+        task = BY_NAME[name]
+        arguments = "".join(f", {key}={value}" for key, value in task.env_kwargs.items())
         best = "" if task.best is None else f"{task.best:g}"
-        numbers = (f"{task.random:g}", best, f"{task.threshold:g}", " or ".join(map(str, episodes)))
-        cells.append((task.name, task.env_id + arguments, *numbers))
-    hardware = sorted({run.hardware for group in groups for run in group.runs})
-    commands = [group.command for group in groups]
-    return [
-        _markdown(cells),
-        "Hardware: " + "; ".join(hardware) + ".",
-        "```bash\n" + "\n".join(commands) + "\n```",
-    ]
+        threshold = "" if found[0].threshold is None else f"{found[0].threshold:g}"
+        cells.append((name, task.env_id + arguments, best, threshold, found[0].runs[0].rows[-1]["episodes"]))
+    return markdown(cells)
 
 
-def _markdown(cells: list[tuple[str, ...]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
+def save_figure(groups: dict[str, list[Group]], path: Path) -> None:
+    """The learning curves of all tasks as small multiples, with the most likely actions.
 
+    :param groups: methods by task.
+    :param path: PNG file to write.
+    """
+    import matplotlib as mpl
 
-def _short(number: str) -> str:
-    value = float(number)
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    mpl.use("Agg")  # draw to a file; no window is needed
+    from matplotlib import pyplot as plt
 
-
-def _thousands(number: str) -> str:
-    return f"{int(number):,}".replace(",", " ") if number.isdigit() else number
+    columns = min(COLUMNS_OF_FIGURE, len(groups))
+    lines = math.ceil(len(groups) / columns)
+    figure, grid = plt.subplots(
+        lines, columns, figsize=(max(6, 3.6 * columns), 3 * lines + 0.8), layout="constrained", squeeze=False
+    )
+    for axes, (name, found) in zip(grid.flat, groups.items(), strict=False):
+        draw_curves(axes, found, False, BY_NAME[name].best, BY_NAME[name].wide)
+        axes.set_title(name, loc="left", fontsize=11)
+        axes.set_xlabel("env steps")
+    for axes in list(grid.flat)[len(groups) :]:
+        axes.set_axis_off()
+    figure.supylabel("mean return of an evaluation (grids and text adventures: share of successes)", fontsize=10)
+    add_legend(figure, list(grid.flat))
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format="png")
+    plt.close(figure)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import lmpolicy
+from benchmarks.learning.bot import BotPlayer
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
+from lmpolicy.bundled import BUNDLED
+from lmpolicy.comparison.arguments import with_threshold
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
 from lmpolicy.envs import TEXT_WORLD, package_of
 from lmpolicy.training.named_settings import Hyperparameters
 
-LM, CLASSIC, RANDOM = "lm", "classic", "random"
-LM_ALONE, CLASSIC_HELPED = "lm-no-help", "classic+help"
 BOT = "bot"
-FIVE = "lm-five-envs"
-"""One adapter for five tasks; its rows come from benchmarks.many_envs."""
-METHODS = (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED, BOT)
-"""Two are for tasks whose LM settings have a help in training: who is without, and who else has it. The bot is
-BabyAI's own, for its levels."""
-UNTRAINED = (RANDOM, BOT)
+"""BabyAI's own bot, for its levels."""
+ALL_METHODS = (*METHODS, BOT)
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ class Task:
     env_id: str
     env_kwargs: Mapping[str, Any]
     random: float
-    """Mean return of random actions; the measured one takes its place once there is one."""
+    """Mean return of random actions, about."""
     best: float | None
     """Best possible mean return; ``None`` where only the best that was ever measured is known."""
-    threshold: float
-    """Mean return of an evaluation from which on the task counts as learnt."""
+    threshold: float | None
+    """Mean return of an evaluation from which on the task counts as learnt. None: Gymnasium's ``reward_threshold``."""
     episodes: int = 100
     """Per evaluation."""
     copies: int = 100
@@ -53,20 +55,28 @@ class Task:
     """Evaluations count how often an episode ends with success, instead of its rewards."""
     test_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``gymnasium.make`` that are others in evaluations, e.g. games that are not trained on."""
-
-    @property
-    def is_grid(self) -> bool:
-        """Whether it is a grid of minigrid."""
-        return package_of(self.env_id) == "minigrid"
+    settings_of: Mapping[str, Any] | None = None
+    """Arguments of ``gymnasium.make`` whose named settings are taken, where those of the task have none."""
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
 UNSEEN = {"split": "test", "games": 100}
-HOUSE = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
+"""Games of a split that nothing is trained or tuned on. Tune with ``--validation``."""
+TOLD = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
+
+
+def house(goal: str) -> dict[str, Any]:
+    """A hundred houses, in each of which key and food lie elsewhere.
+
+    :param goal: ``"detailed"`` spells out every command; ``"brief"`` names what is to be done, ``"none"`` nothing.
+    """
+    return {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": goal}, "games": 100}
+
+
 TASKS = (
-    Task("cartpole", "CartPole-v1", {}, 22, 500, 475),
-    Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, 0.70, episodes=500),
-    Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=500),
+    Task("cartpole", "CartPole-v1", {}, 22, 500, None),
+    Task("frozenlake-slippery", "FrozenLake-v1", {"is_slippery": True}, 0.014, 0.744, None, episodes=500),
+    Task("frozenlake", "FrozenLake-v1", {"is_slippery": False}, 0.014, 1.0, 0.99, every=512),
     # 20 000 hands: with fewer, the noise is as large as what separates the best play from one without doubling up.
     Task(
         "blackjack",
@@ -78,12 +88,13 @@ TASKS = (
         episodes=20_000,
         every=10_000,
     ),
+    # Gymnasium's threshold is 8, which the best possible play misses by as much as a draw of 100 start states.
     Task("taxi", "Taxi-v4", {"max_episode_steps": 200}, -770, 7.9, 7, every=10_000, wide=True),
     Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
-    Task("acrobot", "Acrobot-v1", {}, -497, None, -85, copies=20),
-    Task("mountaincar", "MountainCar-v0", {}, -200, None, -130, every=10_000),
-    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, 475, words=OtherWords()),
-    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, 475, words=GenericTask()),
+    Task("acrobot", "Acrobot-v1", {}, -497, None, None, copies=20),
+    Task("mountaincar", "MountainCar-v0", {}, -200, None, None, every=10_000),
+    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, None, words=OtherWords()),
+    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, None, words=GenericTask()),
     Task("thermostat", THERMOSTAT, {}, 10.4, 38, 36, words=thermostat_words(), steps=50_000),
     Task("babyai-redball", "BabyAI-GoToRedBallNoDists-v0", {}, 0.3, 1, 0.95, success=True),
     Task("babyai-goobj", "BabyAI-GoToObj-v0", {}, 0.2, 1, 0.95, success=True),
@@ -91,26 +102,128 @@ TASKS = (
     Task("minigrid-empty", "MiniGrid-Empty-8x8-v0", {}, 0.2, 1, 0.95, success=True),
     Task("minigrid-doorkey", "MiniGrid-DoorKey-5x5-v0", {}, 0.1, 1, 0.95, success=True),
     Task("textworld-coins", TEXT_WORLD, COINS, 0.2, 1, 0.9, every=1_000, success=True, test_kwargs=UNSEEN),
-    Task("textworld-house", TEXT_WORLD, HOUSE, 0, 1, 0.8, every=2_000, success=True),
+    Task(
+        "textworld-house",
+        TEXT_WORLD,
+        house("detailed"),
+        0,
+        1,
+        0.9,
+        every=2_000,
+        success=True,
+        test_kwargs=UNSEEN,
+        settings_of=TOLD,
+    ),
+    Task(
+        "textworld-house-brief",
+        TEXT_WORLD,
+        house("brief"),
+        0,
+        1,
+        0.6,
+        every=2_000,
+        success=True,
+        test_kwargs=UNSEEN,
+        settings_of=TOLD,
+    ),
+    Task(
+        "textworld-house-no-goal",
+        TEXT_WORLD,
+        house("none"),
+        0,
+        1,
+        0.6,
+        every=2_000,
+        success=True,
+        test_kwargs=UNSEEN,
+        settings_of=TOLD,
+    ),
 )
 BY_NAME = {task.name: task for task in TASKS}
 
 
 def lm_settings(task: Task) -> Hyperparameters:
     """The named settings that lmpolicy has for the task, with the task's own words and steps if it has any."""
-    settings = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
+    asked = task.env_kwargs if task.settings_of is None else task.settings_of
+    settings = lmpolicy.hyperparameters(task.env_id, **asked)
+    settings = replace(settings, env_kwargs={**settings.env_kwargs, **task.env_kwargs})
     if task.words:  # phrases that the LM has not read
         settings = replace(settings, task=task.words, score_normalization="token")
     return replace(settings, total_timesteps=task.steps or settings.total_timesteps)
 
 
+def experiment(
+    task: Task,
+    steps: int | None = None,
+    episodes: int | None = None,
+    model: str | None = None,
+    device: str = "auto",
+    validation: bool = False,
+) -> Experiment:
+    """What is compared on a task.
+
+    :param task: which env.
+    :param steps: env steps of training; default: those of the settings.
+    :param episodes: per evaluation; default: those of the task.
+    :param model: language model; default: that of the settings.
+    :param device: of the language model.
+    :param validation: whether games of the validation split take the place of those of the test split.
+    """
+    settings = lm_settings(task)
+    test = {**task.test_kwargs, "split": "validation"} if validation and task.test_kwargs else task.test_kwargs
+    return Experiment(
+        settings=replace(settings, total_timesteps=steps or settings.total_timesteps, model=model or settings.model),
+        name=task.name,
+        every=task.every,
+        episodes=episodes or task.episodes,
+        copies=task.copies,
+        threshold=task.threshold,
+        success=task.success,
+        evaluation_kwargs=test,
+        players={BOT: BotPlayer} if task.env_id.startswith("BabyAI-") else {},
+        pretraining_steps=None if model else steps_read().get(task.env_id),
+        best=task.best,
+        device=device,
+    )
+
+
+@cache
+def steps_read() -> dict[str, int]:
+    """Env steps of each env that the bundled LM has read about."""
+    facts: dict[str, dict[str, int]] = json.loads((BUNDLED / "pretraining.json").read_text())
+    return facts["env_steps"]
+
+
+@cache
+def facts_of(task: str) -> EnvFacts:
+    """What the env of a task says of itself.
+
+    :param task: its name.
+    """
+    return EnvFacts.of(experiment(BY_NAME[task]))
+
+
+def threshold_of(task: Task) -> float:
+    """The mean return from which on a task counts as learnt.
+
+    :param task: which env.
+    """
+    found = with_threshold(experiment(task)).threshold
+    assert found is not None
+    return found
+
+
 def methods_of(task: Task) -> tuple[str, ...]:
     """The methods that there are for a task."""
     if task.words is not None and task.env_id in {other.env_id for other in TASKS if other.words is None}:
-        return (LM,)  # what reads no words plays the same env as there
-    if task.env_id == TEXT_WORLD:
-        return (LM, RANDOM)  # there is nothing but words
-    if task.is_grid:
-        return (LM, CLASSIC, RANDOM, BOT) if task.env_id.startswith("BabyAI-") else (LM, CLASSIC, RANDOM)
-    helped = lm_settings(task).training_wrapper is not None
-    return (LM, CLASSIC, RANDOM, LM_ALONE, CLASSIC_HELPED) if helped else (LM, CLASSIC, RANDOM)
+        return (LM, LM_RANDOM, LM_FROZEN, WORDS, WORDS + HELP)  # what reads no words plays the same env as there
+    what = experiment(task)
+    fitting = [name for name in METHODS if misfit(name, what, facts_of(task.name)) is None]
+    return (*fitting, *what.players)
+
+
+def missing(env_id: str) -> str:
+    """What an env needs that is not installed; empty if nothing."""
+    package = package_of(env_id)
+    absent = package is not None and importlib.util.find_spec(package) is None
+    return f'{env_id} needs: pip install "lmpolicy[{package}]"' if absent else ""

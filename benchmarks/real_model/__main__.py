@@ -40,9 +40,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.learning.train import FIRST_SEED, SEEDS, evaluate
 from benchmarks.real_model.report import read_runs, save_figure, save_summary, summarize
 from lmpolicy import LMActorCriticPolicy, models
+from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS
 
 MODEL = "smollm2-135m-instruct"
 METHODS = ("bundled", "named", "all-layers", "4bit", "float32")
@@ -146,7 +147,7 @@ class Measure(BaseCallback):
 def train(task, settings, further, seed, write):
     """Train and evaluate a run."""
     training = settings.make_env(seed)
-    evaluation = settings.make_env(FIRST_SEED + SEEDS * seed, n_envs=100, training=False)
+    evaluation = settings.make_env(EVALUATION_SEED + SEEDS * seed, n_envs=100, training=False)
     arguments = settings.ppo
     arguments["policy_kwargs"] |= further
     model = PPO(LMActorCriticPolicy, training, seed=seed, **arguments)

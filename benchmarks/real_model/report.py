@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.learning.statistics import FinishedRun, interquartile_mean, interval
+from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
 
 COLOURS = {"bundled": "#777777", "named": "#1f5fa8", "all-layers": "#d9730d", "4bit": "#35a7a0"}
 SUMMARY = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.learning.statistics import FinishedRun, interquartile_mean, interval
+from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
 
 SUMMARY = (
     "task",

@@ -12,10 +12,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.learning.tasks import lm_settings
-from benchmarks.learning.train import FIRST_SEED, SEEDS, evaluate
 from benchmarks.warm_start.experts import play_expert
 from benchmarks.warm_start.methods import Method, Task
 from lmpolicy import LMActorCriticPolicy, warm_start
+from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS
 
 DEMONSTRATIONS_SEED = 2_000_000
 """Where the seeds of demonstrations begin, apart from those of training and evaluation."""
@@ -90,7 +91,7 @@ def train(
     episodes = episodes or task.learning.episodes
     training = settings.make_env(seed)
     copies = min(task.learning.copies, episodes)
-    evaluation = settings.make_env(FIRST_SEED + SEEDS * seed, n_envs=copies, training=False)
+    evaluation = settings.make_env(EVALUATION_SEED + SEEDS * seed, n_envs=copies, training=False)
     model = PPO(LMActorCriticPolicy, training, seed=seed, **settings.ppo)
     measure = Measure(task, evaluation, episodes, write)
     measure.begin()

@@ -32,7 +32,7 @@ import torch as th
 
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.learning.worlds import missing
+from benchmarks.learning.tasks import missing
 from benchmarks.zero_shot.cells import KEY, TRIALS, WAYS, WRITE, cells
 from benchmarks.zero_shot.measuring import measure
 from benchmarks.zero_shot.report import FIELDS, read, table

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from benchmarks.learning.worlds import succeeded
 from benchmarks.zero_shot.cells import NORMALIZATIONS
 from lmpolicy import PolicySettings, TextObservationWrapper
+from lmpolicy.comparison.evaluating import succeeded
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.phrase_actor import PhraseActor

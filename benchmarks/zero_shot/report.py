@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.zero_shot.cells import BUNDLED, CHOOSE, KEY, NORMALIZATIONS, RANDOM, TRIALS, WRITE, Cell, Trial
 from benchmarks.zero_shot.players import Episode
-from lmpolicy.envs import TEXT_WORLD
+from lmpolicy.envs import package_of
 
 FIELDS = (
     *KEY,
@@ -63,7 +63,8 @@ def table(rows: Sequence[dict[str, str]]) -> list[str]:
     columns = ["random", "bundled LM", *(f'"{name}"' for name in NORMALIZATIONS), "written"]
     head = ["env", "episodes", *columns, "answers not read"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for trial in sorted(TRIALS.values(), key=lambda trial: (trial.task.env_id == TEXT_WORLD, trial.task.is_grid)):
+    kinds = (None, "minigrid", "textworld")
+    for trial in sorted(TRIALS.values(), key=lambda trial: kinds.index(package_of(trial.task.env_id))):
         found = [row for row in rows if row["task"] == trial.task.name]
         if found:
             lines.append("| " + " | ".join(_line(trial, found)) + " |")

@@ -1,6 +1,6 @@
-"""Name the bundled language models, which ``lmpolicy.pretraining`` makes from seeds.
+"""Name the bundled language model, which ``lmpolicy.pretraining`` makes from seeds.
 
-Their tokenizers, weights and model card lie in this folder.
+Its tokenizer, weights and model card lie in this folder.
 """
 
 from __future__ import annotations
@@ -8,9 +8,4 @@ from __future__ import annotations
 from pathlib import Path
 
 BUNDLED = Path(__file__).parent
-"""Folder of the default LM, which was trained on texts about envs of Gymnasium."""
-WORLDS = "lmpolicy/worlds"
-"""Name of the LM that was trained on texts about MiniGrid, BabyAI and TextWorld.
-
-A policy takes it by ``policy_kwargs=dict(model="lmpolicy/worlds")``.
-"""
+"""Folder of the bundled LM, which was trained on texts about envs of Gymnasium, MiniGrid, BabyAI and TextWorld."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,8 @@ class PolicySettings:
     or a :class:`peft.LoraConfig` are accepted, and become such values.
 
     :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM, or of an
-        encoder-decoder model such as T5, which only chooses. ``None``: the bundled LM that has read most about the env,
-        as the observation space says: ``"lmpolicy/worlds"`` for MiniGrid, BabyAI and TextWorld, ``"lmpolicy/control"``
-        for all others.
+        encoder-decoder model such as T5, which only chooses. ``None``: the bundled LM, which has read about
+        envs of Gymnasium, MiniGrid, BabyAI and TextWorld.
     :param revision: branch, tag or commit of a hub model.
     :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, such a ``torch.dtype``, or
         ``"auto"``. ``"auto"`` is half precision where the base model is frozen and wide enough, and the device is fast
@@ -201,18 +200,6 @@ class PolicySettings:
                 "help(lmpolicy.PolicySettings) for those of policy_kwargs"
             )
         return cls(**policy_kwargs)
-
-
-def for_space(settings: PolicySettings, observation_space: spaces.Space) -> PolicySettings:
-    """Name the model where the settings leave it to the env.
-
-    So the settings that a checkpoint holds name it.
-
-    :param settings: settings of a policy.
-    :param observation_space: observation space of the env, which knows the model, see :class:`~lmpolicy.TextSpace`.
-    """
-    default = getattr(observation_space, "default_model", None)
-    return replace(settings, model=default) if settings.model is None and default is not None else settings
 
 
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmpolicy.bundled import BUNDLED, WORLDS
+from lmpolicy.bundled import BUNDLED
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,11 @@ SMOLLM2_FILE = PackagedFile(
 
 _GATED = "gated: accept its licence on the hub first"
 _MODELS = (
-    _bundled("lmpolicy/control", BUNDLED, "the default; 0.7 M parameters, has read about envs of Gymnasium"),
-    _bundled(WORLDS, BUNDLED / "worlds", "0.9 M parameters, has read about MiniGrid, BabyAI and TextWorld"),
+    _bundled(
+        "lmpolicy/bundled",
+        BUNDLED,
+        "the default; 1 M parameters, has read about envs of Gymnasium, MiniGrid, BabyAI and TextWorld",
+    ),
     _from_hub(
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         8192,

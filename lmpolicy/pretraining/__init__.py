@@ -1,1 +1,1 @@
-"""Make tiny language models from random play; the bundled LMs are made by ``python -m lmpolicy.pretraining.build``."""
+"""Make small language models from random play in any envs; the bundled LM is one of them."""

@@ -26,6 +26,7 @@ from lmpolicy.text.space_parts import (
     too_many_numbers,
     unknown_space,
 )
+from lmpolicy.text.space_phrases import describe_space
 from lmpolicy.text.spelling import CLAUSE, LINE, WHOLE_TEXT, format_number, text_words
 
 __all__ = [
@@ -36,12 +37,6 @@ __all__ = [
     "describe_value",
     "format_number",
 ]
-
-# A bound beyond this means "none", because environments write the limits of float32 instead of infinity.
-_NO_BOUND = 1e15
-
-# More ranges than this are not listed one by one, because the list would not read as one phrase.
-_MAX_LISTED_RANGES = 8
 
 
 def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_MAX_NUMBERS) -> str:
@@ -66,59 +61,30 @@ def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_
     count = count_numbers(space)
     if count is not None and count > max_numbers:
         raise too_many_numbers(space, str(count), max_numbers)
-    return _value_words(space, value, WHOLE_TEXT, Budget(space, max_numbers))
-
-
-def describe_space(space: Space[Any]) -> str:
-    """Describe the values of a space in one phrase.
-
-    Example:
-        >>> from gymnasium.spaces import Box
-        >>> describe_space(Box(-1, 1, (4,)))
-        '4 numbers between -1 and 1'
-
-    :param space: as for :func:`describe_value`
-    :return: the phrase, on one line, without a full stop
-    :raises TypeError: if the space is none of Gymnasium's
-    """
-    match space:
-        case spaces.Discrete():
-            first, last = int(space.start), int(space.start) + int(space.n) - 1
-            return f"always {first}" if space.n == 1 else f"one of {space.n} options, {first} to {last}"
-        case spaces.Box():
-            noun = "number" if space.dtype.kind == "f" else "whole number"
-            low, high = space.low.astype(float), space.high.astype(float)
-            low = np.where(space.bounded_below & (np.abs(low) < _NO_BOUND), low, -np.inf)
-            high = np.where(space.bounded_above & (np.abs(high) < _NO_BOUND), high, np.inf)
-            return _numbers_phrase(noun, low, high)
-        case spaces.MultiDiscrete():
-            return _numbers_phrase("whole number", space.start, space.start + (space.nvec - 1))
-        case spaces.MultiBinary():
-            return _numbers_phrase("whole number", np.zeros(space.shape), np.ones(space.shape))
-        case spaces.Text():
-            shortest, longest = space.min_length, space.max_length
-            return f"a text of length {longest if shortest == longest else f'{shortest} to {longest}'}"
-        case spaces.Sequence():
-            head = "a list of any length"
-        case spaces.Graph():
-            head = "a graph"
-        case spaces.OneOf():
-            head = "one of several options"
-        case _:
-            head = "several parts"
-    parts = [f"{label}: {describe_space(part)}" for label, part in parts_of(space).items()]
-    return f"{head} ({'; '.join(parts)})" if parts else "empty"
+    return describe_part(space, value, WHOLE_TEXT, Budget(space, max_numbers))
 
 
 # Words for values: one function per kind of space. ``place`` is WHOLE_TEXT, LINE or CLAUSE.
 
 
 @singledispatch
-def _value_words(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
+def describe_part(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
+    """Put a part of a larger value into words.
+
+    :param space: as for :func:`describe_value`, like the value
+    :param value: as there
+    :param place: where the words stand: ``WHOLE_TEXT``, ``LINE`` or ``CLAUSE``
+    :param budget: counts the numbers of the larger value
+    """
     raise unknown_space(space)
 
 
-def _join(clauses: list[str], place: int) -> str:
+def join_clauses(clauses: list[str], place: int) -> str:
+    """Join the words of the parts of a value.
+
+    :param clauses: the words of each part
+    :param place: where the value stands
+    """
     if not clauses:
         return "empty"
     if place == WHOLE_TEXT:
@@ -126,14 +92,18 @@ def _join(clauses: list[str], place: int) -> str:
     return "; ".join(clauses) if place == LINE else f"({'; '.join(clauses)})"
 
 
-def _place_inside(place: int) -> int:
+def place_inside(place: int) -> int:
+    """Return the place of the parts of a value.
+
+    :param place: where the value stands
+    """
     return min(place + 1, CLAUSE)
 
 
-@_value_words.register(spaces.Box)
-@_value_words.register(spaces.Discrete)
-@_value_words.register(spaces.MultiBinary)
-@_value_words.register(spaces.MultiDiscrete)
+@describe_part.register(spaces.Box)
+@describe_part.register(spaces.Discrete)
+@describe_part.register(spaces.MultiBinary)
+@describe_part.register(spaces.MultiDiscrete)
 def _words_of_numbers(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
     array = np.asarray(value)
     if array.shape != space.shape:
@@ -156,70 +126,72 @@ def _array_words(array: NDArray[Any], place: int) -> str:
     return ", ".join(f"[{_array_words(row, CLAUSE)}]" for row in array)
 
 
-@_value_words.register(spaces.Text)
+@describe_part.register(spaces.Text)
 def _words_of_text(space: spaces.Text, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, str):
         raise TypeError(f"A value of Text is a str, got {type(value).__name__}")
     return text_words(value, place)
 
 
-@_value_words.register(spaces.Dict)
+@describe_part.register(spaces.Dict)
 def _words_of_dict(space: spaces.Dict, value: Any, place: int, budget: Budget) -> str:
     if not isinstance(value, Mapping) or set(value) != set(space.spaces):
         keys = sorted(map(str, value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
         raise ValueError(f"A value of Dict has the keys {sorted(map(str, space.spaces))}, got {keys}")
     labels = [text_words(str(key), CLAUSE) for key in space.spaces]
-    words = [_value_words(part, value[key], _place_inside(place), budget) for key, part in space.spaces.items()]
-    return _join([f"{label}: {word}" for label, word in zip(labels, words, strict=True)], place)
+    words = [describe_part(part, value[key], place_inside(place), budget) for key, part in space.spaces.items()]
+    return join_clauses([f"{label}: {word}" for label, word in zip(labels, words, strict=True)], place)
 
 
-@_value_words.register(spaces.Tuple)
+@describe_part.register(spaces.Tuple)
 def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: Budget) -> str:
     items = _as_list(space, value)
     if len(items) != len(space.spaces):
         raise ValueError(f"A value of Tuple has {len(space.spaces)} items, got {len(items)}")
     pairs = zip(space.spaces, items, strict=True)
-    words = [_value_words(part, item, _place_inside(place), budget) for part, item in pairs]
-    return _join([f"item {index}: {word}" for index, word in enumerate(words)], place)
+    words = [describe_part(part, item, place_inside(place), budget) for part, item in pairs]
+    return join_clauses([f"item {index}: {word}" for index, word in enumerate(words)], place)
 
 
-@_value_words.register(spaces.Sequence)
+@describe_part.register(spaces.Sequence)
 def _words_of_sequence(space: spaces.Sequence, value: Any, place: int, budget: Budget) -> str:
     feature = space.feature_space
     items = _unstack(feature, value) if space.stack else _as_list(space, value)
-    words = [_value_words(feature, item, _place_inside(place), budget) for item in items]
+    words = [describe_part(feature, item, place_inside(place), budget) for item in items]
     if words and array_shape(feature) in ((), (1,)):
         return ", ".join(words)  # a list of single numbers reads like an array
-    return _join([f"item {index}: {word}" for index, word in enumerate(words)], place)
+    return join_clauses([f"item {index}: {word}" for index, word in enumerate(words)], place)
 
 
-@_value_words.register(spaces.OneOf)
+@describe_part.register(spaces.OneOf)
 def _words_of_one_of(space: spaces.OneOf[Any], value: Any, place: int, budget: Budget) -> str:
     chosen, inner = _as_list(space, value)
     if not 0 <= chosen < len(space.spaces):
         raise ValueError(f"A value of OneOf chooses one of {len(space.spaces)} options, got option {chosen}")
-    return _join([f"option {chosen}: {_value_words(space.spaces[chosen], inner, _place_inside(place), budget)}"], place)
+    return join_clauses(
+        [f"option {chosen}: {describe_part(space.spaces[chosen], inner, place_inside(place), budget)}"], place
+    )
 
 
-@_value_words.register(spaces.Graph)
+@describe_part.register(spaces.Graph)
 def _words_of_graph(space: spaces.Graph, value: Any, place: int, budget: Budget) -> str:
     nodes, edges, edge_links = value
     links = np.zeros((0, 2), dtype=int) if edge_links is None else np.asarray(edge_links)  # (edges, 2)
     budget.spend(links.size)
-    inside = _place_inside(place)
+    inside = place_inside(place)
     clauses = [
-        f"node {index}: {_value_words(space.node_space, node, inside, budget)}"
+        f"node {index}: {describe_part(space.node_space, node, inside, budget)}"
         for index, node in enumerate(_unstack(space.node_space, nodes))
     ] or ["no nodes"]
     arrows = [f"edge {format_number(start)} -> {format_number(end)}" for start, end in links]
     if space.edge_space is None:
-        return _join(clauses + arrows, place)
+        return join_clauses(clauses + arrows, place)
     features = [] if edges is None else _unstack(space.edge_space, edges)
     if len(features) != len(arrows):
         raise ValueError(f"A value of Graph has {len(features)} edges but {len(arrows)} edge_links")
-    words = [_value_words(space.edge_space, feature, inside, budget) for feature in features]
+    words = [describe_part(space.edge_space, feature, inside, budget) for feature in features]
     clauses += [f"{arrow}: {word}" for arrow, word in zip(arrows, words, strict=True)] or ["no edges"]
-    return _join(clauses, place)
+    return join_clauses(clauses, place)
 
 
 def _as_list(space: Space[Any], value: Any) -> list[Any]:
@@ -251,24 +223,3 @@ def _unstack_parts(parts: list[Space[Any]], columns: list[Any]) -> list[tuple[An
 
 def _holds_nothing(space: Space[Any]) -> bool:
     return isinstance(space, (spaces.Tuple, spaces.Dict)) and all(map(_holds_nothing, parts_of(space).values()))
-
-
-def _numbers_phrase(noun: str, low: NDArray[Any], high: NDArray[Any]) -> str:
-    if low.size == 0:
-        return "empty"
-    counts = " by ".join(map(str, low.shape))
-    several = f"{counts} {noun}s" if low.ndim == 1 else f"a {counts} grid of {noun}s"
-    what = f"a {noun}" if low.size == 1 else several
-    if np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
-        same = _range_words(low.flat[0], high.flat[0], "between {} and {}")
-        return what if same == "any" else f"{what} {same}"
-    if low.size > _MAX_LISTED_RANGES:
-        return what
-    ranges = [_range_words(*bounds, "{} to {}") for bounds in zip(low.flat, high.flat, strict=True)]
-    return f"{what} ({', '.join(ranges)})"
-
-
-def _range_words(low: Any, high: Any, both: str) -> str:
-    if np.isinf(low):
-        return "any" if np.isinf(high) else f"up to {format_number(high)}"
-    return f"from {format_number(low)}" if np.isinf(high) else both.format(*map(format_number, (low, high)))

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lmpolicy.text.action_masks import MASK, is_maskable
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
@@ -90,9 +91,13 @@ class EnvWords:
             self.reader: ActionReader = PhraseReader(width)
         else:
             rule = ParseErrorRule(env_space, on_parse_error, parse_error_reward, fallback_action)
-            reading = tokenizer or rows.default_model, max_new_tokens
+            reading = tokenizer, max_new_tokens
             self.reader = AnswerReader(task, self.phrases, rule, *reading, n_phrases=width)
-        self.composer = PromptComposer(rows, task, self.phrases, self.reader.instruction, self.reader.cue)
+        self._rows, self._space = rows, env_space
+        self.composer = self._make_composer()
+
+    def _make_composer(self) -> PromptComposer:
+        return PromptComposer(self._rows, self.task, self.phrases, self.reader.instruction, self.reader.cue)
 
     def first(self, observation: Any, info: dict[str, Any]) -> Reading:
         """Read the first observation of an episode.
@@ -135,12 +140,10 @@ class EnvWords:
         :param otherwise: the legal phrases where the env names none.
         """
         text = self._describe(observation, "format_observation")
-        legal: Mapping[str, Any] = self._legal_in(observation, info) or otherwise
+        legal: Mapping[str, Any] = {} if otherwise and self._lacks_mask(info) else self._legal_in(observation, info)
+        legal = legal or otherwise
         if not legal and self.phrases is not None:
-            raise ValueError(
-                f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
-                "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
-            )
+            raise self._no_phrase(info)
         if self.phrases is not None and self.phrases.fixed is None:
             self.reader.check(legal)
         past_text = ""
@@ -153,9 +156,38 @@ class EnvWords:
     def _legal_in(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """List the legal phrases of a state, each with its env action; none where the actions have no phrases."""
         if self.phrases is None:
+            self._refuse_mask(info)
             return {}
+        if self.phrases.follow_masks(info):
+            shortened, self.composer = self.composer.shortened, self._make_composer()
+            self.composer.shortened = shortened
         fixed = self.phrases.fixed
         return self.phrases.legal(observation, info) if fixed is None else fixed
+
+    def _lacks_mask(self, info: dict[str, Any]) -> bool:
+        """Return whether a mask says elsewhere which of the named phrases are legal, and is missing here."""
+        phrases = self.phrases
+        return phrases is not None and phrases.fixed is None and phrases.named is not None and info.get(MASK) is None
+
+    def _no_phrase(self, info: dict[str, Any]) -> ValueError:
+        """Make the error for a state without phrases."""
+        if info.get(MASK) is not None and self.phrases is not None and self.phrases.named is not None:
+            return ValueError(
+                "the env's action mask allows no action although the episode goes on: let the env end the episode, or "
+                "set action_mask = False on the task to ignore the mask"
+            )
+        return ValueError(
+            f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
+            "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
+        )
+
+    def _refuse_mask(self, info: dict[str, Any]) -> None:
+        """Refuse a mask for answers that are numbers, because a mask leaves out phrases."""
+        if self.task.action_mask and is_maskable(self._space) and info.get(MASK) is not None:
+            raise ValueError(
+                f"the env has an action mask, but answers for {self._space} are numbers, which no mask leaves out: use "
+                'action_mode="score", give the task action_texts, or set action_mask = False on it to ignore the mask'
+            )
 
     def _describe(self, observation: Any, method: str) -> str:
         """Put an observation into words by a method of the task."""

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.action_masks import MASK, is_maskable, legal_only
 from lmpolicy.text.describing import format_number
 from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.task import TextTask
+
+MAX_NAMED = 2
+"""A generic phrase names so many numbers."""
 
 
 class ActionPhrases:
@@ -28,6 +32,8 @@ class ActionPhrases:
 
     fixed: dict[str, Any] | None
     """The phrases with their env actions, if they are the same in every state; else ``None``."""
+    named: dict[str, Any] | None
+    """The phrases of all actions, if the task names them once for all; a mask may leave out some. Else ``None``."""
     width: int
     """Largest number of phrases in a prompt."""
 
@@ -43,12 +49,27 @@ class ActionPhrases:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         self._actions = self._listed(bins, limit)
-        self.fixed = None
+        self._heeds_masks = task.action_mask and is_maskable(space)
+        self.fixed = self.named = None
         if callable(task.action_texts):
             self.width = self._width(limit)
         else:
-            self.fixed = self._fixed(limit)
-            self.width = len(self.fixed)
+            self.named = self._fixed(limit)
+            self.width = len(self.named)
+            self.fixed = None if self._heeds_masks and task.is_masked else self.named
+
+    def follow_masks(self, info: dict[str, Any]) -> bool:
+        """Let the phrases differ from state to state if the env has an action mask.
+
+        An env that has no method ``action_masks`` shows its first mask when it is reset.
+
+        :param info: the env's own info.
+        :return: whether :attr:`fixed` was given up.
+        """
+        if self.fixed is None or not self._heeds_masks or info.get(MASK) is None:
+            return False
+        self.fixed = None
+        return True
 
     def legal(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         """List the legal phrases of a state.
@@ -61,8 +82,12 @@ class ActionPhrases:
         """
         if self.fixed is not None:
             return self.fixed
-        assert callable(self.task.action_texts)
-        legal = self._pair(self.task.action_texts(observation, info))
+        legal = self.named
+        if legal is None:
+            assert callable(self.task.action_texts)
+            legal = self._pair(self.task.action_texts(observation, info))
+        if self._heeds_masks and info.get(MASK) is not None:
+            legal = legal_only(legal, self.space, info[MASK])
         if len(legal) > self.width:
             raise ValueError(
                 f"{len(legal)} legal phrases, but the action space has room for {self.width}: set "
@@ -109,7 +134,8 @@ class ActionPhrases:
         texts = self.task.action_texts
         if texts is None and self._actions is not None:
             check_size(self.space, len(self._actions), limit)
-            texts = {generic_phrase(self.space, action): action for action in self._actions}
+            names = self.task.action_dimensions
+            texts = {generic_phrase(self.space, action, names): action for action in self._actions}
         fixed = self._pair(texts)
         check_size(self.space, len(fixed), limit)
         if not fixed:  # only a state may have none
@@ -172,11 +198,16 @@ def space_width(n_actions: int | None, phrases: int) -> int:
     return int(n_actions)
 
 
-def generic_phrase(space: spaces.Space, action: Any) -> str:
+def generic_phrase(space: spaces.Space, action: Any, dimensions: Sequence[str] = ()) -> str:
     """Write a phrase for an action that nobody has named.
 
     :param space: the env's action space.
     :param action: one of the actions that :func:`~lmpolicy.text.env_actions.enumerate_actions` lists.
+    :param dimensions: names of the action's numbers. More than :data:`MAX_NAMED` are left to the system prompt, because
+        a phrase costs tokens in every step.
     """
-    numbers = ", ".join(format_number(number) for number in np.ravel(action))
+    written = [format_number(number) for number in np.ravel(action)]
+    if 0 < len(dimensions) <= MAX_NAMED:
+        return ", ".join(f"{name} {number}" for name, number in zip(dimensions, written, strict=True))
+    numbers = ", ".join(written)
     return f"action {numbers}" if isinstance(space, spaces.Discrete) else f"use {numbers}"

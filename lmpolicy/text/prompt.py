@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 
-from lmpolicy.text.listing import list_phrases
+from lmpolicy.text.listing import join_phrases, list_phrases
 
 ROLES = ("system", "user", "assistant")
 CUE = "Action:"
@@ -78,7 +78,9 @@ class Prompt:
     def __str__(self) -> str:
         lines = [f"[{role}] {content}" for role, content in self.messages]
         if self.actions:
-            lines.append("[actions] " + ", ".join(f"{i}: {a}" for i, a in enumerate(self.actions)))
+            lines.append(
+                "[actions] " + join_phrases([f"{index}: {phrase}" for index, phrase in enumerate(self.actions)])
+            )
         return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from lmpolicy.text.listing import join_phrases
 from lmpolicy.text.phrases import ActionPhrases
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
@@ -101,4 +102,4 @@ class PromptComposer:
 
 
 def _possible_actions(phrases: Iterable[str]) -> str:
-    return f"Possible actions: {', '.join(phrases)}."
+    return f"Possible actions: {join_phrases(tuple(phrases))}."

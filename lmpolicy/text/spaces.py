@@ -40,17 +40,12 @@ class TextSpace(spaces.Box):
 
     :param max_bytes: length of a row in bytes; at least 1.
     :param seed: seed of :meth:`sample`.
-    :param default_model: name of the bundled LM that has read most about the texts, which a policy takes unless it is
-        given another. ``None``: the default bundled LM. Spaces that differ in this alone are equal, because any model
-        can read the rows.
     """
 
-    def __init__(
-        self, max_bytes: int, seed: int | np.random.Generator | None = None, default_model: str | None = None
-    ) -> None:
+    def __init__(self, max_bytes: int, seed: int | np.random.Generator | None = None) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int | np.integer) or max_bytes < 1:
             raise ValueError(f"max_bytes must be a positive integer, got {max_bytes!r}")
-        self.max_bytes, self.default_model = int(max_bytes), default_model
+        self.max_bytes = int(max_bytes)
         super().__init__(low=0, high=255, shape=(self.max_bytes,), dtype=np.uint8, seed=seed)
 
     def encode(self, text: str) -> NDArray[np.uint8]:
@@ -103,12 +98,10 @@ class TextSpace(spaces.Box):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The bounds are left out, because they are the same for every byte, and each checkpoint holds the space.
-        state = {"_np_random": self._np_random, "default_model": self.default_model}
-        return TextSpace, (self.max_bytes,), state
+        return TextSpace, (self.max_bytes,), {"_np_random": self._np_random}
 
     def __repr__(self) -> str:
-        more = "" if self.default_model is None else f", default_model={self.default_model!r}"
-        return f"TextSpace(max_bytes={self.max_bytes}{more})"
+        return f"TextSpace(max_bytes={self.max_bytes})"
 
 
 @flatdim.register(TextSpace)

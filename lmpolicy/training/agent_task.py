@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from lmpolicy.envs import default_model, task_for
+from lmpolicy.envs import task_for
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 from lmpolicy.training.told_env import Anything, World
@@ -66,7 +66,7 @@ class MethodsTask(TextTask):
     def __init__(self, agent: Methods, own: Sequence[str], base: TextTask) -> None:
         self._agent, self._own, self._base = agent, own, base
         self.action_texts = base.action_texts
-        self.max_actions, self.cue = base.max_actions, base.cue
+        self.max_actions, self.cue, self.action_mask = base.max_actions, base.cue, base.action_mask
         self.answer_format = "" if "extract_action" in own else base.answer_format
         if "extract_action" not in own:
             self.list_actions = base.list_actions
@@ -76,7 +76,8 @@ class MethodsTask(TextTask):
         """Ask the agent for its system prompt."""
         if not {"get_system_prompt", "format_observation"} <= {*self._own}:
             self._base.bind(env)
-            self.action_texts = self._base.action_texts  # some tasks list them when they are bound
+            # Some tasks list them when they are bound.
+            self.action_texts, self.action_dimensions = self._base.action_texts, self._base.action_dimensions
         own = "get_system_prompt" in self._own
         self.system_prompt = self._agent.get_system_prompt() if own else self._base.system_prompt
 
@@ -228,4 +229,4 @@ def bind(task: TextTask, world: gym.Env, max_prompt_bytes: int) -> TextSpace:
             f"{type(task).__name__} reads its words from the env ({error}): pass env=..., an env made as yours is; it "
             "is not stepped. For generic words, observation_space=... is enough"
         ) from error
-    return TextSpace(max_prompt_bytes, default_model=default_model(world, task))
+    return TextSpace(max_prompt_bytes)

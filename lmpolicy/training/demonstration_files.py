@@ -11,11 +11,10 @@ from typing import Any
 from lmpolicy.files import whole_file
 from lmpolicy.text.prompt import CUE, Prompt
 from lmpolicy.training.demonstration import Demonstration, EnvWords, SkippableError, forget_rewards
+from lmpolicy.training.turns import TURN_KEYS
 
 KEYS = ("messages", "actions", "cue", "action", "answer", "weight", "reward", "return", "episode", "truncated")
 """What a line may have. Only ``messages`` must be there."""
-TURN_KEYS = frozenset(("env_step", "env", "messages", "probabilities", "action", "env_reward", "value", "answer"))
-"""What a line of ``turns.jsonl`` has, see :class:`lmpolicy.training.turns.Turn`."""
 RULES = ("refuse", "count")
 
 
@@ -112,13 +111,24 @@ def _turn(data: dict[str, Any], only_watched: bool) -> Demonstration:
 
 
 def _watched(data: dict[str, Any]) -> Demonstration:
-    """Read a line of ``turns.jsonl``. Such turns are single ones of many episodes, so rewards are of no use."""
-    _check_keys(data, TURN_KEYS)
+    """Read a line of ``turns.jsonl`` or ``episodes.jsonl``.
+
+    Turns of the first are single ones of many episodes, so their rewards are of no use.
+    """
+    _check_keys(data, frozenset(TURN_KEYS))
     probabilities = data["probabilities"]
     if not isinstance(probabilities, dict):
         raise TypeError(f"probabilities must map phrases to numbers, got {probabilities!r}")
-    prompt = Prompt(_messages(data), tuple(probabilities))
-    return Demonstration(prompt=prompt, action=data.get("action"), answer=data.get("answer"))
+    whole = data.get("episode") is not None
+    return Demonstration(
+        prompt=Prompt(_messages(data), tuple(probabilities)),
+        # What the env was given for an answer that could not be read is not what the answer says.
+        action=None if data.get("parse_error") else data.get("action"),
+        answer=data.get("answer"),
+        reward=data.get("env_reward") if whole else None,
+        episode=data.get("episode"),
+        truncated=data.get("truncated", False),
+    )
 
 
 def _chat(data: dict[str, Any]) -> Demonstration:

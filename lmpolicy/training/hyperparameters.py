@@ -45,7 +45,7 @@ class Hyperparameters(EnvSettings):
     normalize_reward: bool = True
     """Divide rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
     model: str | None = None
-    """Hub id, folder or ``"lmpolicy/worlds"``. Default: the bundled LM."""
+    """Name of :mod:`lmpolicy.models`, hub id or folder. Default: the bundled LM."""
     n_steps: int = 128
     """Number of env steps of each copy in a rollout."""
     batch_size: int = 256

@@ -89,8 +89,6 @@ def make_multi_env(
             makers.append(partial(_make, kind, name, arguments, training, file))
     venv = (vec_env_cls or DummyVecEnv)(makers)
     venv.seed(seed)  # for the first reset
-    if len({space.default_model for space in venv.get_attr("observation_space")}) > 1:
-        venv.observation_space = TextSpace(common["max_prompt_bytes"])  # whatever env is the first
     return PerEnvRewardNormalization(venv, gamma=gamma) if normalize_reward and training else venv
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lmpolicy.bundled import WORLDS
 from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, package_of
 from lmpolicy.training.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
@@ -28,7 +27,7 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     check_env_kwargs(env_id, spec, env_kwargs)
     known = [settings for settings in NAMED_SETTINGS if settings.env_id == env_id]
     if not known:
-        general = GRID_DEFAULTS if package_of(env_id) == "minigrid" else {"score_normalization": "token"}
+        general = PACKAGE_DEFAULTS.get(package_of(env_id) or "", {"score_normalization": "token"})
         return Hyperparameters(env_id, env_kwargs=env_kwargs, **general)
     asked = {**(spec.kwargs if spec else {}), **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
@@ -37,7 +36,6 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
 
 TIME_LIMIT = {"max_episode_steps": 200}
 GRID_DEFAULTS: dict[str, Any] = {
-    "model": WORLDS,
     "total_timesteps": 40_000,
     "n_envs": 16,
     "n_steps": 64,
@@ -47,9 +45,20 @@ GRID_DEFAULTS: dict[str, Any] = {
     "ent_coef": (0.01, 0.0),
     "normalize_advantage": False,
 }
-"""For every grid of MiniGrid and BabyAI. ``lmpolicy/worlds`` has read about them. Their rewards are rare at first."""
+"""For every grid of MiniGrid and BabyAI. Their rewards are rare at first."""
+PACKAGE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "minigrid": GRID_DEFAULTS,
+    "textworld-express": {
+        "score_normalization": "token",
+        "wrapper_kwargs": {"max_prompt_bytes": 8192},
+    },
+    "scienceworld": {
+        "score_normalization": "token",
+        "wrapper_kwargs": {"max_prompt_bytes": 32_768},
+    },
+}
+"""For envs of a package that have no settings of their own; the texts of some games are long."""
 TEXT_WORLD_DEFAULTS: dict[str, Any] = {
-    "model": WORLDS,
     "wrapper_kwargs": {"max_prompt_bytes": 8192},
     "total_timesteps": 8_000,
     "n_envs": 16,

@@ -65,7 +65,7 @@ def read_minari(dataset: Any, env: gym.Env, unknown: str = "refuse") -> tuple[li
     :raises ValueError: if the data set is of another env, or an action has no phrase.
     """
     counted = counted_reasons(unknown, "refuse")
-    wrapper = _wrapper_in(env)
+    wrapper = wrapper_in(env)
     if isinstance(dataset, str):
         dataset = _load(dataset)
     _check_spaces(dataset, wrapper)
@@ -98,7 +98,7 @@ def _replay(words: TextObservationWrapper, episode: Any) -> Iterator[Demonstrati
             raise ValueError(
                 "the env's actions have no phrases: make the wrapper with action_bins, or with a task that names them"
             )
-        phrase = _phrase_of(words, prompt, _entry(episode.actions, place))
+        phrase = phrase_of(words, prompt, _entry(episode.actions, place))
         reward, name = float(episode.rewards[place]), int(episode.id)
         cut = bool(episode.truncations[place]) and not bool(episode.terminations[place])
         known = phrase is not None
@@ -106,8 +106,14 @@ def _replay(words: TextObservationWrapper, episode: Any) -> Iterator[Demonstrati
         words.step(phrase or prompt.actions[0])
 
 
-def _phrase_of(words: TextObservationWrapper, prompt: Prompt, action: Any) -> str | None:
-    """Return the legal phrase that stands for an action of the env."""
+def phrase_of(words: TextObservationWrapper, prompt: Prompt, action: Any) -> str | None:
+    """Return the legal phrase that stands for an action of the env.
+
+    :param words: env in words, after a reset.
+    :param prompt: what the agent reads now.
+    :param action: action of the env itself.
+    :return: ``None`` if no phrase stands for it.
+    """
     same = (phrase for phrase in prompt.actions if _equal(words.read_answer(phrase).action, action))
     return next(same, None)
 
@@ -128,17 +134,19 @@ def _load(name: str) -> Any:
     return minari.load_dataset(name)
 
 
-def _wrapper_in(env: gym.Env) -> TextObservationWrapper:
-    """Return the wrapper that puts the env into words."""
+def wrapper_in(env: gym.Env) -> TextObservationWrapper:
+    """Return the wrapper that puts an env into words.
+
+    :param env: a :class:`~lmpolicy.TextObservationWrapper`, wrapped or not.
+    :raises TypeError: if there is no such wrapper.
+    """
     EnvWords.of(env)
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
         if isinstance(inner, TextObservationWrapper):
             return inner
         inner = inner.env
-    raise TypeError(
-        "env must be a single env in TextObservationWrapper, which puts the recorded observations into words"
-    )
+    raise TypeError("env must be a single env in TextObservationWrapper, which puts its observations into words")
 
 
 def _arguments(wrapper: TextObservationWrapper) -> dict[str, Any]:

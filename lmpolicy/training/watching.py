@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat
 
-from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import row_keys
 from lmpolicy.training.callbacks import learner_of, policy_of
+from lmpolicy.training.gradient_norms import GradientNorms
+from lmpolicy.training.same_prompts import SamePrompts
 from lmpolicy.training.turns import Turn, markdown, write_turns
+from lmpolicy.training.whole_episodes import WholeEpisodes
 
 EPISODES = 100
 """Number of episodes in a mean of returns, as in SB3."""
@@ -54,29 +55,48 @@ class WatchLearning(BaseCallback):
     env whose info has ``env_id``.
 
     ``lm/turns`` is a table of random turns of the rollout, as text in TensorBoard. ``turns.jsonl`` has the same turns,
-    one per line, see :class:`lmpolicy.training.turns.Turn`.
+    one per line, see :class:`lmpolicy.training.turns.Turn`. ``episodes.jsonl`` has whole episodes of the training in
+    the same form, and ``prompts.jsonl`` what the policy says to the same prompts again and again.
+    :func:`lmpolicy.write_report` makes a page of them.
 
-    The probabilities are those that the rollout acted with, so the model does not run again for them. The guard rails
+    The probabilities are those that the rollout acted with, so the model does not run again for turns and episodes. The
+    same prompts take one forward pass each time. The guard rails
     of the policy save the whole learner to the same folder, see :class:`lmpolicy.lm.guard.Guard`.
 
-    :param every: number of rollouts from one table of turns to the next, starting with the first rollout. 0: no tables.
+    :param every: number of rollouts from one table of turns to the next, starting with the first rollout. The same for
+        episodes and prompts. 0: none of them.
     :param n_turns: number of turns in a table.
-    :param folder: folder of ``turns.jsonl``. Default: the logger's folder if the logger writes files, else no file is
+    :param folder: folder of the files. Default: the logger's folder if the logger writes files, else no file is
         written.
-    :param seed: seed of the choice of turns, which uses a random generator of its own.
+    :param seed: seed of the choice of turns and prompts, which uses random generators of its own.
     :param verbose: 1: the table is also printed.
-    :raises ValueError: if ``every`` is negative or ``n_turns`` is below 1; the message names the allowed values.
+    :param n_episodes: number of whole episodes that are recorded each time, over as many rollouts as they take. An
+        :class:`~lmpolicy.Agent` has none.
+    :param n_prompts: number of prompts of the first rollout that the policy is asked about each time and at the end.
+    :raises ValueError: if a number is negative or ``n_turns`` is below 1; the message names the allowed values.
     """
 
     def __init__(
-        self, every: int = 10, n_turns: int = 8, folder: str | Path | None = None, seed: int = 0, verbose: int = 0
+        self,
+        every: int = 10,
+        n_turns: int = 8,
+        folder: str | Path | None = None,
+        seed: int = 0,
+        verbose: int = 0,
+        *,
+        n_episodes: int = 1,
+        n_prompts: int = 4,
     ) -> None:
         super().__init__(verbose)
         if isinstance(every, bool) or not isinstance(every, int) or every < 0:
             raise ValueError(f"every is the number of rollouts between two tables, or 0 for none; got {every!r}")
         if isinstance(n_turns, bool) or not isinstance(n_turns, int) or n_turns < 1:
             raise ValueError(f"n_turns must be a positive integer, got {n_turns!r}; every=0 shows no turns")
-        self.every, self.n_turns = every, n_turns
+        for name, value in (("n_episodes", n_episodes), ("n_prompts", n_prompts)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} is a number of 0 or more, recorded every so many rollouts; got {value!r}")
+        self.every, self.n_turns, self.n_episodes = every, n_turns, n_episodes
+        self._whole, self._prompts = WholeEpisodes(), SamePrompts(n_prompts, seed)
         self.folder = None if folder is None else Path(folder)
         self._random = np.random.default_rng(seed)
         self._rollouts = 0
@@ -94,6 +114,8 @@ class WatchLearning(BaseCallback):
             "episodes": {env_id: list(episodes) for env_id, episodes in self._episodes.items()},
             "counts": self._counts,
             "shortened": self._shortened,
+            "whole": self._whole.state_dict(),
+            "prompts": self._prompts.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -105,6 +127,9 @@ class WatchLearning(BaseCallback):
         for env_id, episodes in state["episodes"].items():
             self._episodes[env_id].extend((returned, length) for returned, length in episodes)
         self._counts, self._shortened, self._resumed = state["counts"], state["shortened"], True
+        if "whole" in state:  # checkpoints of version 0.1.0 lack both
+            self._whole.load_state_dict(state["whole"])
+            self._prompts.load_state_dict(state["prompts"])
 
     def _on_training_start(self) -> None:
         policy, learner = policy_of(self), learner_of(self)
@@ -116,7 +141,9 @@ class WatchLearning(BaseCallback):
         if policy.guard is not None:
             policy.guard.learner, policy.guard.folder = learner, self._place
         starts = learner._last_episode_starts
-        self._count_from(fresh=starts is not None and bool(np.all(starts)))
+        if fresh := starts is not None and bool(np.all(starts)):
+            self._whole.drop()
+        self._count_from(fresh)
         self._time = time.perf_counter()
 
     def _count_from(self, fresh: bool) -> None:
@@ -143,6 +170,7 @@ class WatchLearning(BaseCallback):
         self._clipped: list[bool] = []
         self._answers: list[tuple[str | None, str | None]] = []
         policy_of(self).actor.begin_rollout()
+        self._whole.begin_rollout(self.n_episodes if self._is_due and self._place is not None else 0)
 
     def _on_step(self) -> bool:
         infos, dones = self.locals["infos"], self.locals["dones"]
@@ -162,6 +190,7 @@ class WatchLearning(BaseCallback):
             self._answers.append((info.get("answer"), info.get("action_text")))
             if "env_id" in info and "episode" in info:
                 self._episodes[str(info["env_id"])].append((info["episode"]["r"], info["episode"]["l"]))
+        self._whole.step(infos)
         return True
 
     def _count_truncated(self, number: int, info: dict[str, Any], done: bool) -> None:
@@ -197,9 +226,30 @@ class WatchLearning(BaseCallback):
         record("time/env_steps_per_second", len(keys) / (now - self._time))
         record("time/tokens_per_second", len(keys) * tokens / (now - self._time))
         self._time = now
-        if self.every and self._rollouts % self.every == 0:
+        if self._is_due:
             self._show_turns(keys)
+            self._prompts.choose(keys)
+            self._ask_same_prompts(self._first_step)
+        self._record_episode()
         self._rollouts += 1
+
+    @property
+    def _is_due(self) -> bool:
+        """Return whether something is shown of this rollout."""
+        return self.every > 0 and self._rollouts % self.every == 0
+
+    def _record_episode(self) -> None:
+        """Write an episode that has ended in this rollout, if one was watched."""
+        if self._place is None or "places" in self.locals:  # an agent's episodes are cut at the end of a rollout
+            return
+        buffer, dones, ask = learner_of(self).rollout_buffer, self.locals["dones"], policy_of(self).actor.probabilities
+        if turns := self._whole.end_rollout(buffer, np.stack(self._rewards), dones, ask, self._first_step):
+            write_turns(self._place / "episodes.jsonl", turns)
+
+    def _ask_same_prompts(self, env_step: int) -> None:
+        """Write what the policy says now to the same prompts."""
+        if self._place is not None and (turns := self._prompts.ask(policy_of(self), env_step)):
+            write_turns(self._place / "prompts.jsonl", turns)
 
     def _show_turns(self, keys: list[bytes]) -> None:
         """Write, log and print a table of random turns."""
@@ -237,6 +287,7 @@ class WatchLearning(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._record_norms()  # norms of the last update, after which no rollout ends
+        self._ask_same_prompts(self.num_timesteps)
         self._remove_hooks()
         guard = policy_of(self).guard
         if guard is not None:
@@ -246,54 +297,3 @@ class WatchLearning(BaseCallback):
         if self._norms is not None:
             self._norms.remove()
             self._norms = None
-
-
-class GradientNorms:
-    """Measure the norms of the gradients of actor and critic before clipping.
-
-    The hooks are on the weights, because SB3 clips before the optimizer's hooks run. If the gradient of a weight comes
-    in parts, its hook runs again with the whole sum.
-
-    :param policy: policy whose weights are watched until :meth:`remove`.
-    """
-
-    def __init__(self, policy: LMActorCriticPolicy) -> None:
-        self._now: dict[str, dict[th.Tensor, th.Tensor]] = {"policy": {}, "value": {}}
-        self._steps: dict[str, list[th.Tensor]] = {"policy": [], "value": []}
-        modules = {"policy": policy.backbone.lm, "value": policy.backbone.value_head}
-        self._handles: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(lambda weight, name=name: self._note(name, weight))
-            for name, module in modules.items()
-            for parameter in module.parameters()
-            if parameter.requires_grad
-        ]
-        self._handles.append(policy.optimizer.register_step_pre_hook(self._close))
-
-    def _note(self, name: str, weight: th.Tensor) -> None:
-        assert weight.grad is not None
-        self._now[name][weight] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
-
-    def _close(self, *_: Any) -> None:
-        """Join the norms of one optimizer step, without a transfer from the device."""
-        for name, norms in self._now.items():
-            # If this step does not change the LM, the policy has removed the LM's gradients by now.
-            taken = [norm for weight, norm in norms.items() if weight.grad is not None]
-            if taken:
-                self._steps[name].append(th.stack(taken).norm())
-            norms.clear()
-
-    def means(self) -> dict[str, float]:
-        """Return the mean norms over the steps since the last call.
-
-        It takes one transfer from the device.
-
-        :return: mean norms by ``"policy"`` and ``"value"``.
-        """
-        found = {name: th.stack(norms).mean() for name, norms in self._steps.items() if norms}
-        self._steps = {name: [] for name in self._steps}
-        return dict(zip(found, th.stack(list(found.values())).tolist(), strict=True)) if found else {}
-
-    def remove(self) -> None:
-        """Remove the hooks."""
-        for handle in self._handles:
-            handle.remove()

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.learning_tools import ROOT, table
 
-from benchmarks import equal_information, legal_random, parsing, reading
+from benchmarks import equal_information, legal_random, parsing
 from benchmarks.common.paths import RESULTS
 from benchmarks.zero_shot import report as zero_shot
 from benchmarks.zero_shot.cells import TRIALS
-from lmpolicy.pretraining import corpus
+from lmpolicy.bundled import BUNDLED
+from lmpolicy.envs import TEXT_WORLD
+from lmpolicy.pretraining.bundled_mixture import CONTROL
 
 
-def test_documents_are_those_of_the_corpus_and_their_steps_are_counted() -> None:
-    plain = corpus.documents(3)
-    for found in (one for one, _ in zip(reading.documents(3), range(300), strict=False)):
-        assert found.text == next(plain)
-        assert (found.env == "") == ("Compare " in found.text)
-        scattered = 1  # the step from a random state to where the document begins
-        foresight = corpus.FORESIGHT_STEPS if "Later: " in found.text else 0
-        assert found.told <= found.env_steps <= found.told + foresight + scattered
-        assert found.told == found.text.count("<|user|>") - 1 or not found.env
-
-
-def test_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.build, "POOL", 200)
-    reading.main(["--batches", "3", "--output", str(tmp_path / "table.csv")])
-    rows = table(tmp_path / "table.csv")
-    assert [row["env"] for row in rows] == list(corpus.WEIGHTS)
-    assert sum(float(row["share_of_env_steps"]) for row in rows) == pytest.approx(1, abs=1e-3)
-    # About 4 096 tokens each, at most 200 documents in all.
-    assert 30 < sum(int(row["documents"]) for row in rows) <= 200
+def test_the_pages_say_what_the_bundled_model_has_read() -> None:
+    facts = json.loads((BUNDLED / "pretraining.json").read_text())
+    for page in (ROOT / "docs" / "results.md", BUNDLED / "MODEL_CARD.md"):
+        for env_id, steps in facts["env_steps"].items():
+            if env_id in CONTROL or env_id == TEXT_WORLD:
+                assert f"| {env_id} | {facts['documents'][env_id]:,} | {steps:,} |" in page.read_text(), env_id
 
 
 def test_the_network_is_given_the_numbers_of_the_words() -> None:

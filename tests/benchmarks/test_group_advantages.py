@@ -62,7 +62,7 @@ def test_a_wrong_cell_is_refused(run: Callable[..., list[str]], name: str) -> No
 def test_only_the_buffer_differs(method: str) -> None:
     """From the named settings, and the critic where there is none."""
     cell = Cell("cartpole", method, 100)
-    plain, own = cell.run.settings.ppo, cell.ppo
+    plain, own = cell.experiment.settings.ppo, cell.ppo
     changed = {name for name in {**plain, **own} if name not in plain or str(plain[name]) != str(own[name])}
     buffer = {"rollout_buffer_class", "rollout_buffer_kwargs"}
     assert changed == {"ppo": set(), "mixture": buffer}.get(method, buffer | {"vf_coef"})

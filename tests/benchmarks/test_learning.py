@@ -1,142 +1,94 @@
-"""The learning benchmark writes, resumes, evaluates and counts as it says; nothing here looks at how well it learns."""
+"""The learning benchmark compares on its tasks as it says; tests/comparison holds how it measures."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
-from gymnasium.wrappers import TransformReward
-from helpers.learning_tools import ROOT, make_run, rows_of, table
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from helpers.learning_tools import table
 
-import lmpolicy
-from benchmarks.learning import runs, tasks, train
-from benchmarks.learning.results import read_runs
+from benchmarks.learning import tasks
+from lmpolicy.comparison.arguments import with_threshold
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.methods import EnvFacts
+from lmpolicy.comparison.storage import read_runs
+from lmpolicy.envs import TEXT_WORLD
 
-SMALL = ("--steps", "200", "--episodes", "10")
+SMALL = ("--steps", "64", "--episodes", "4", "--jobs", "1")
 
 
-def test_complete_run_writes_runs_and_report(
+def test_complete_runs_write_tables_and_figures_of_a_task_and_of_all(
     learning: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learning.main(["--tasks", "frozenlake", "--seeds", "0", *SMALL, "--output", str(tmp_path)])
-    for method in ("lm", "classic"):
-        first, *_, last, sampled = rows_of(tmp_path, "frozenlake", method)
-        assert first["env_steps"] == "0"
-        assert int(last["env_steps"]) >= 200
-        assert [first["sampled"], last["sampled"], sampled["sampled"]] == ["0", "0", "1"]
-        assert float(last["train_seconds"]) > 0
-        assert (first["episodes"], first["threads"], first["seed"]) == ("10", "1", "0")
-    (row,) = rows_of(tmp_path, "frozenlake", "random")
-    assert row["sampled"] == "1"
-    assert not list(tmp_path.glob("*.part"))
+    command = ["--tasks", "cartpole", "frozenlake", "--methods", "classic-raw", "random", "--seeds", "0", *SMALL]
+    learning.main([*command, "--output", str(tmp_path)])
+    for task in ("cartpole", "frozenlake"):
+        assert list(read_runs(tmp_path / task)) == [("classic-raw", 0), ("random", 0)]
+        assert (tmp_path / task / "curves.png").read_bytes().startswith(b"\x89PNG")
     summary = table(tmp_path / "learning_summary.csv")
-    assert [row["method"] for row in summary] == ["lm", "classic", "random"]
-    assert all(row["iqm_low"] == "" for row in summary)  # of one seed, there is no interval
-    assert summary[0]["command"] == (
-        "python -m benchmarks.learning --tasks frozenlake --methods lm --seeds 0 --steps 200 --episodes 10 --threads 1"
-    )
-    figures = ("learning", "learning_steps", "learning_frozenlake")
-    assert all((tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in figures)
-    assert "| frozenlake | classic | 1 |" in (tmp_path / "learning.md").read_text()
-    assert "| frozenlake | classic | 1 |" in capsys.readouterr().out
+    assert [(row["env"], row["method"]) for row in summary] == [
+        (task, method) for task in ("cartpole", "frozenlake") for method in ("classic-raw", "random")
+    ]
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "| frozenlake | classic-raw | 1 |" in printed
+    assert "| frozenlake | FrozenLake-v1, is_slippery=False | 1 | 0.99 | 4 |" in (tmp_path / "learning.md").read_text()
+    learning.main([*command, "--output", str(tmp_path)])
+    assert "env steps, 0 s, return" not in capsys.readouterr().out, "nothing is run again"
 
 
-def test_interrupted_run_resumes(
+def test_ctrl_c_tells_how_to_go_on(
     learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["--tasks", "blackjack", "--methods", "random", "classic", "--seeds", "0", "1", *SMALL]
-    command += ["--output", str(tmp_path)]
-    complete, started = learning.perform, []
+    from lmpolicy.comparison import running
 
-    def perform(run: Any) -> None:
-        started.append(str(run))
-        if len(started) == 3:
-            run.part.write_text("half a row")
+    plain = running.run
+
+    def stop(cell: object) -> object:
+        if "seed 1" in str(cell):
             raise KeyboardInterrupt
-        complete(run)
+        return plain(cell)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(learning, "perform", perform)
+    monkeypatch.setattr(running, "run", stop)
+    command = ["--tasks", "blackjack", "--methods", "random", "--seeds", "0", "1", *SMALL, "--output", str(tmp_path)]
     with pytest.raises(SystemExit) as ending:
         learning.main(command)
     assert ending.value.code == 130
-    assert "2 of 4 runs are complete" in capsys.readouterr().out
-    first = started.copy()
-    before = read_runs(tmp_path / "blackjack.csv")
-    assert len(before) == 2
-    started.extend([""] * 3)  # past the one that is interrupted
-    learning.main(command)
-    assert started[6:] == [first[2], "blackjack classic seed 1"]
-    after = read_runs(tmp_path / "blackjack.csv")
-    assert list(after) == [("classic", 0), ("classic", 1), ("random", 0), ("random", 1)]
-    assert before.items() < after.items()
-    assert not list(tmp_path.glob("*.part"))
-    assert [row["seeds"] for row in table(tmp_path / "learning_summary.csv")] == ["2", "2"]
-
-
-def test_interrupt_tells_how_to_go_on(tmp_path: Path) -> None:
-    arguments = ["--tasks", "frozenlake", "--methods", "random", "classic", "--seeds", "0", "--steps", "1000000"]
-    arguments += ["--episodes", "5", "--jobs", "2", "--output", str(tmp_path)]
-    command = [sys.executable, "-m", "benchmarks.learning", *arguments]
-    # A process in the background, as of many a CI, ignores SIGINT and hands that on to its children.
-    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, preexec_fn=listens, **pipes) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            if line.startswith("frozenlake classic") and rows_of(tmp_path, "frozenlake", "random"):
-                break
-        process.send_signal(signal.SIGINT)
-        printed, errors = process.stdout.read(), process.stderr.read()
-    assert process.returncode == 130
-    assert "Traceback" not in errors
-    assert "1 of 2 runs are complete" in printed
-    assert "frozenlake random seed 0" in printed
-    assert " ".join(arguments) in printed
-    assert not rows_of(tmp_path, "frozenlake", "classic")
-
-
-def test_jobs_run_side_by_side_and_failures_are_named(
-    learning: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    command = ["--tasks", "frozenlake", "--methods", "random", "lm", "--seeds", "0", *SMALL]
-    command += ["--jobs", "2", "--output", str(tmp_path)]
-    with pytest.raises(SystemExit, match="failed: frozenlake lm seed 0; the others"):
-        learning.main([*command, "--model", str(tmp_path / "no-such-model")])
-    assert "no-such-model" in capfd.readouterr().err
-    assert list(read_runs(tmp_path / "frozenlake.csv")) == [("random", 0)]
+    printed = capsys.readouterr().out
+    assert "1 of 2 cells are complete" in printed
+    assert f"go on with:\n  python -m benchmarks.learning {' '.join(command)}" in printed
 
 
 def test_other_settings_are_not_mixed(learning: ModuleType, tmp_path: Path) -> None:
-    command = ["--tasks", "frozenlake", "--methods", "random", "--seeds", "0", "--output", str(tmp_path)]
-    learning.main([*command, "--episodes", "10"])
-    with pytest.raises(SystemExit, match=r"other settings \(its options: --episodes 10\)"):
-        learning.main([*command, "--episodes", "20"])
+    command = ["--tasks", "frozenlake", "--methods", "random", "--seeds", "0", "--jobs", "1", "--output", str(tmp_path)]
+    learning.main([*command, "--episodes", "4"])
+    with pytest.raises(SystemExit, match=r"episodes was 4, is 5"):
+        learning.main([*command, "--episodes", "5"])
 
 
 @pytest.mark.parametrize(
-    ("option", "wrong", "right"),
-    [("--tasks", "cartpool", "cliffwalking"), ("--methods", "clasic", "lm-no-help"), ("--steps", "0", "not positive")],
+    ("arguments", "told"),
+    [
+        (["--tasks", "cartpool"], "cliffwalking"),
+        (["--methods", "clasic"], "classic-words+help"),
+        (["--steps", "0"], "not positive"),
+        (["--seeds", "-1"], "negative"),
+        (["--validation"], "another folder"),
+    ],
 )
 def test_wrong_arguments(
-    option: str, wrong: str, right: str, learning: ModuleType, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, learning: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ending:
-        learning.main([option, wrong])
+        learning.main(arguments)
     assert ending.value.code == 2
-    printed = capsys.readouterr().err
-    assert wrong in printed
-    assert right in printed
+    assert told in capsys.readouterr().err
+
+
+def test_a_task_without_the_method_is_named(learning: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no task of frozenlake has the method bot"):
+        learning.main(["--tasks", "frozenlake", "--methods", "bot", "--output", str(tmp_path), *SMALL])
 
 
 def test_report_without_runs(learning: ModuleType, tmp_path: Path) -> None:
@@ -145,100 +97,75 @@ def test_report_without_runs(learning: ModuleType, tmp_path: Path) -> None:
 
 
 def test_missing_libraries_are_named_before_training(learning: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(SystemExit, match=r"lmpolicy\[bench\]"):
+    with pytest.raises(SystemExit, match=r"lmpolicy\[compare\]"):
         learning.main([])
 
 
-def test_methods_with_help_are_only_where_there_is_one(
-    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_missing_packages_are_named_or_left_out(
+    learning: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = tasks.lm_settings
-    monkeypatch.setattr(tasks, "lm_settings", lambda task: replace(plain(task), training_wrapper=None))
-    with pytest.raises(SystemExit):
-        learning.main(["--tasks", "mountaincar", "--methods", "classic+help", "--output", str(tmp_path)])
-    assert "have no help" in capsys.readouterr().err
-    helped_settings(monkeypatch)
-    methods = [one.method for one in learning.wanted_runs(learning.parse(["--tasks", "mountaincar", "--seeds", "0"]))]
-    assert methods == ["lm", "classic", "random", "lm-no-help", "classic+help"]
+    monkeypatch.setattr(tasks.importlib.util, "find_spec", lambda name: None)
+    found = learning.parse([]).tasks
+    assert "cartpole" in found
+    assert not [name for name in found if name.startswith(("babyai", "minigrid", "textworld"))]
+    for task, package in (("babyai-redball", "minigrid"), ("textworld-coins", "textworld")):
+        with pytest.raises(SystemExit):
+            learning.parse(["--tasks", task])
+        assert f"lmpolicy[{package}]" in capsys.readouterr().err
 
 
-def helped_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every task gets a help that adds 1000 to each reward, and scaled rewards."""
-
-    def settings(task: Any) -> Any:
-        found = lmpolicy.hyperparameters(task.env_id, **task.env_kwargs)
-        return replace(
-            found, training_wrapper=lambda env: TransformReward(env, lambda r: r + 1000), normalize_reward=True
-        )
-
-    for module in (tasks, runs, train):
-        monkeypatch.setattr(module, "lm_settings", settings)
+def test_thresholds_are_those_of_gymnasium_where_play_can_reach_them() -> None:
+    found = {task.name: with_threshold(tasks.experiment(task)).threshold for task in tasks.TASKS}
+    registered = {"cartpole": 475, "frozenlake-slippery": 0.7, "acrobot": -100, "mountaincar": -110}
+    assert found.items() >= registered.items()
+    assert all(threshold is not None for threshold in found.values())
+    assert tasks.threshold_of(tasks.BY_NAME["cartpole"]) == 475
 
 
-def wrappers(env: VecEnv) -> set[str]:
-    """The kinds of wrappers around the first env."""
-    found, inner = set(), env.unwrapped.envs[0]  # type: ignore[attr-defined]
-    while isinstance(inner, gym.Wrapper):
-        found.add(type(inner).__name__)
-        inner = inner.env
-    return found
+def test_methods_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = {name: tasks.methods_of(tasks.BY_NAME[name]) for name in ("acrobot", "taxi", "babyai-redball")}
+    assert "lm-no-help" in methods["acrobot"]
+    assert "classic-words+zoo-budget+help" not in methods["acrobot"]
+    assert {"classic-raw+zoo-budget", "classic-words+help+zoo-budget"} & {*methods["acrobot"]}
+    assert not {"lm-no-help", "classic-raw+zoo-budget"} & {*methods["taxi"]}
+    assert methods["babyai-redball"][-1] == "bot"
+    assert "classic-raw" not in tasks.methods_of(tasks.BY_NAME["cartpole-generic"])
 
 
-@pytest.mark.parametrize("method", ["lm", "lm-no-help", "classic", "classic+help", "random"])
-def test_evaluation_is_without_help_and_scaling(
-    method: str, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    helped_settings(monkeypatch)
-    one = make_run("mountaincar", method, tmp_path)
-    assert one.helped == (method in ("lm", "classic+help"))
-    evaluation = train.evaluation_env(one)
-    assert "TransformReward" not in wrappers(evaluation)
-    if method != "random":
-        assert ("TransformReward" in wrappers(train.training_env(one))) == one.helped
-    evaluation.reset()
-    for _ in range(5):
-        _, rewards, _, _ = evaluation.step(np.zeros(evaluation.num_envs, dtype=int))
-        assert (rewards == -1).all()
+def test_houses_are_trained_tuned_and_tested_apart() -> None:
+    for name, goal in (("", "detailed"), ("-brief", "brief"), ("-no-goal", "none")):
+        task = tasks.BY_NAME[f"textworld-house{name}"]
+        test, tune = (tasks.experiment(task, validation=one).evaluation_settings() for one in (False, True))
+        train = tasks.lm_settings(task)
+        assert train.env_id == TEXT_WORLD
+        splits = [one.env_kwargs.get("split", "train") for one in (train, tune, test)]
+        assert splits == ["train", "validation", "test"]
+        assert {one.env_kwargs["games"] for one in (train, tune, test)} == {100}
+        assert train.env_kwargs["challenge_settings"]["goal"] == goal
+        assert train.gamma == 0.6, "the settings that were found for the house"
 
 
-def test_statistics_of_observations_reach_the_evaluation(learning: ModuleType, tmp_path: Path) -> None:
-    one = make_run("mountaincar", "classic", tmp_path)
-    training, evaluation = train.training_env(one), train.evaluation_env(one)
-    assert isinstance(training, VecNormalize)
-    assert isinstance(evaluation, VecNormalize)
-    training.reset()
-    for _ in range(20):
-        training.step(np.full(training.num_envs, 2))
-    raw = evaluation.venv.reset()
-    assert not np.allclose(evaluation.normalize_obs(raw), training.normalize_obs(raw))
-    train.share_statistics(training, evaluation)
-    expected = (raw - training.obs_rms.mean) / np.sqrt(training.obs_rms.var + training.epsilon)
-    assert np.allclose(evaluation.normalize_obs(raw), np.clip(expected, -10, 10), atol=1e-6)
-    before = evaluation.obs_rms.count
-    evaluation.step(np.zeros(evaluation.num_envs, dtype=int))
-    assert evaluation.obs_rms.count == before  # evaluations leave the statistics as they are
-    train.perform(one)
-    assert one.rows()
+def test_the_bot_solves_levels() -> None:
+    task = tasks.BY_NAME["babyai-redball"]
+    what = tasks.experiment(task, episodes=20)
+    player, env = what.players["bot"], what.raw(5, 0, None, True)
+    from lmpolicy.comparison.evaluating import evaluate
+
+    numbers = evaluate(player(env, 0), env, 20, sampled=True, success=True)
+    assert float(numbers["mean_return"]) == 1
+    assert 2 < float(numbers["mean_length"]) < 15
 
 
-def test_statistics_are_shared_before_every_evaluation(
-    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts: list[tuple[float, float]] = []
-
-    def evaluate(player: Any, env: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
-        counts.append((env.obs_rms.count, player.get_env().obs_rms.count))
-        return {"episodes": 1, "sampled": 0, "mean_return": 0, "std_return": 0, "mean_length": 0}
-
-    monkeypatch.setattr(train, "evaluate", evaluate)
-    train.perform(make_run("acrobot", "classic", tmp_path, steps=4097))
-    assert all(shared == own for shared, own in counts)
-    assert counts[-1][0] > counts[0][0] + 4000
+def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
+    assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 167_603
+    assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").pretraining_steps is None
+    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps == 7_308
 
 
-def test_evaluations_have_seeds_of_their_own(learning: ModuleType, tmp_path: Path) -> None:
-    one = make_run("cartpole", "classic", tmp_path)
-    starts = [{tuple(row) for row in make(one).reset()} for make in (train.training_env, train.evaluation_env)]
-    assert len(starts[1]) == 4
-    assert not starts[0] & starts[1]
+def test_facts_are_looked_up_once() -> None:
+    assert isinstance(tasks.facts_of("taxi"), EnvFacts)
+    assert tasks.facts_of("taxi").phrases_differ
+    assert isinstance(tasks.experiment(tasks.BY_NAME["taxi"]), Experiment)

@@ -7,12 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from helpers.learning_tools import rows_of, table, write_run
+from helpers.learning_tools import table
 
 from benchmarks.common.examples import load_example
-from benchmarks.common.paths import LEARNING
-from benchmarks.learning.figures import COLOURS
-from benchmarks.learning.statistics import read_groups
+from lmpolicy.comparison.cells import FIELDS
+from lmpolicy.comparison.storage import write_table
 
 TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 
@@ -30,30 +29,42 @@ def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return many_envs
 
 
-def test_run_writes_a_run_for_each_env_and_is_not_repeated(
+def test_run_writes_rows_for_each_env_and_is_not_repeated(
     many_envs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--seeds", "3", "--steps", "20", "--episodes", "4", "--output", str(tmp_path)]
     many_envs.main(arguments)
     assert "not in the table: cartpole" in capsys.readouterr().out
+    rows = table(tmp_path / "many_envs_runs.csv")
     for task in TASKS:
-        first, *_, last, sampled = rows_of(tmp_path, task, "lm-five-envs", 3)
-        assert (first["env_steps"], last["env_steps"], sampled["env_steps"]) == ("0", "24", "24")  # in this env
-        assert [row["sampled"] for row in (first, last, sampled)] == ["0", "0", "1"]
-        assert {row["seed"] for row in (first, last)} == {"3"}
-        assert {row["method"] for row in (first, last)} == {"lm-five-envs"}
+        own = [(row["env_steps"], row["sampled"]) for row in rows if row["task"] == task]
+        assert own[:2] == [("0", "0"), ("0", "1")]
+        assert own[-2:] == [("24", "0"), ("24", "1")], "env steps in this env"
+    assert {row["seed"] for row in rows} == {"3"}
     many_envs.main(arguments)
     assert "seed 3 is complete already" in capsys.readouterr().out
-    assert not list(tmp_path.glob("*.part"))
+    assert table(tmp_path / "many_envs_runs.csv") == rows
+    with pytest.raises(SystemExit, match="other settings"):
+        many_envs.main([*arguments, "--episodes", "5"])
+
+
+def rows_of(seed: int, curve: dict[int, float], sampled: bool = False, **labels: str) -> list[dict[str, str]]:
+    own = {"seed": str(seed), "sampled": str(int(sampled)), **labels}
+    return [
+        {**own, "env_steps": str(steps), "mean_return": str(mean), "train_seconds": str(0.6 * steps)}
+        for steps, mean in curve.items()
+    ]
 
 
 def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_steps(
     many_envs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_run(tmp_path, "cartpole", "random", 0, {0: 40.0})  # its last row says half of that
+    beside, five = rows_of(0, {0: 20.0}, sampled=True, method="random"), []
     for seed, late in enumerate((100.0, 120.0, 140.0)):
-        write_run(tmp_path, "cartpole", "lm", seed, {0: 10.0, 1000: late, 2000: 500.0})
-        write_run(tmp_path, "cartpole", "lm-five-envs", seed, {0: 10.0, 1100: late - 50})
+        beside += rows_of(seed, {0: 10.0, 1000: late, 2000: 500.0}, method="lm")
+        five += rows_of(seed, {0: 10.0, 1100: late - 50}, task="cartpole")
+    write_table(tmp_path / "cartpole" / "runs.csv", FIELDS, beside)
+    write_table(tmp_path / "many_envs_runs.csv", many_envs.FIELDS, five)
     many_envs.main(["--report-only", "--output", str(tmp_path)])
     (row,) = table(tmp_path / "many_envs.csv")
     assert (row["task"], row["seeds"], row["env_steps"]) == ("cartpole", "3", "1100")
@@ -61,18 +72,4 @@ def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_step
     assert float(row["share"]) == 0.5
     assert float(row["minutes_alone"]) == pytest.approx(0.6 * 2000 / 60 * 1000 / 2000)
     assert float(row["minutes_five"]) == pytest.approx(0.6 * 1100 / 60)
-    printed = capsys.readouterr().out
-    assert "not in the table: blackjack, frozenlake, cliffwalking, acrobot" in printed
-
-
-def test_report_of_learning_names_it(learning: ModuleType, tmp_path: Path) -> None:
-    write_run(tmp_path, "acrobot", "lm-five-envs", 0, {0: -500.0, 1000: -80.0}, options="--steps 1000")
-    learning.main(["--report-only", "--output", str(tmp_path)])
-    report = (tmp_path / "learning.md").read_text()
-    assert "| acrobot | lm (five envs at once) | 1 | -80.0 |" in report
-    assert "python -m benchmarks.many_envs --seeds 0 --steps 1000" in report
-
-
-def test_all_that_is_drawn_has_a_colour() -> None:
-    kinds = {group.kind for group in read_groups(LEARNING) if group.learns}
-    assert {("lm-five-envs", False), ("lm-five-envs", True), ("lm", True)} <= kinds <= set(COLOURS)
+    assert "not in the table: blackjack, frozenlake, cliffwalking, acrobot" in capsys.readouterr().out

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
-from benchmarks.learning.statistics import FinishedRun
 from benchmarks.learning.tasks import lm_settings
 from benchmarks.warm_start import __main__ as benchmark
 from benchmarks.warm_start import runs
@@ -21,6 +20,7 @@ from benchmarks.warm_start.experts import HIT, STICK, basic_strategy, play_exper
 from benchmarks.warm_start.methods import METHODS, TASKS
 from benchmarks.warm_start.report import drops, read_runs, summarize
 from lmpolicy import hyperparameters
+from lmpolicy.comparison.measures import FinishedRun
 
 ARGUMENTS = ("--tasks", "lake", "--methods", "warm", "--steps", "512", "--episodes", "4", "--games", "3")
 

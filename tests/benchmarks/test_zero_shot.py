@@ -33,7 +33,7 @@ def run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[str]]:
     """Run the benchmark with the bundled LM; return the lines that it prints."""
-    short = ["--model", "lmpolicy/control", "--episodes", "2", "--tokens", "4", "--output", str(tmp_path)]
+    short = ["--model", "lmpolicy/bundled", "--episodes", "2", "--tokens", "4", "--output", str(tmp_path)]
 
     def run(*arguments: str) -> list[str]:
         capsys.readouterr()
@@ -103,7 +103,7 @@ def test_ended_envs_wait_and_each_episode_has_its_seed() -> None:
 
 def test_an_answer_that_cannot_be_read_costs_nothing() -> None:
     """The first legal phrase takes its place: with one token, Blackjack's answers name none, and each hand sticks."""
-    cell = Cell(TRIALS["blackjack"], WRITE, "lmpolicy/worlds", "", False, 30, 1)
+    cell = Cell(TRIALS["blackjack"], WRITE, "lmpolicy/bundled", "", False, 30, 1)
     row = measure(cell)
     assert row["parse_error_rate"] == "1"
     sticking = play(make_envs("Blackjack-v1", 30, task=cell.settings.task), lambda envs, _: ["stick"] * len(envs))
@@ -137,5 +137,5 @@ def test_wins_are_counted_where_the_page_counts_them() -> None:
     row = measure(Cell(TRIALS["minigrid-empty"], RANDOM, "", episodes=20))
     assert 0 < float(row["mean_return"]) < float(row["success_rate"]) < 1, "the sooner, the more points"
     assert row["standard_error"] != "nan"
-    alone = measure(Cell(TRIALS["blackjack"], BUNDLED, "lmpolicy/control", "sum", False, 1))
+    alone = measure(Cell(TRIALS["blackjack"], BUNDLED, "lmpolicy/bundled", "sum", False, 1))
     assert (alone["standard_error"], "success_rate" in alone) == ("nan", False)

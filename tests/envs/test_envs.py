@@ -30,7 +30,7 @@ def test_tasks_and_exports() -> None:
     assert set(lmpolicy.envs.__all__) == {
         "TASKS",
         "TEXT_WORLD",
-        "default_model",
+        "OneSeat",
         "package_of",
         "require_package",
         "task_for",
@@ -76,6 +76,11 @@ def test_no_task_where_wrappers_change_the_spaces() -> None:
         ("MiniGrid-Empty-8x8-v0", "minigrid"),
         ("mine/MiniGrid-Empty-8x8-v0", None),
         (TEXT_WORLD, "textworld"),
+        ("lmpolicy/TextWorldExpress-v0", "textworld-express"),
+        ("lmpolicy/ScienceWorld-v0", "scienceworld"),
+        ("lmpolicy/TicTacToe-v0", "pettingzoo"),
+        ("TicTacToe-v0", None),
+        ("ScienceWorld-v0", None),
     ],
 )
 def test_package_of_an_env(env_id: str, package: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +88,7 @@ def test_package_of_an_env(env_id: str, package: str | None, monkeypatch: pytest
     if package is None:
         require_package(env_id)
         return
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
     with pytest.raises(ImportError, match=rf'{env_id} needs: pip install "lmpolicy\[{package}\]"'):
         require_package(env_id)
 

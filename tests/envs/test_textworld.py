@@ -153,7 +153,7 @@ def test_command_makes_games(folder: Path, capsys: pytest.CaptureFixture[str]) -
         ({"level": None}, "--level"),
         ({"level": "high"}, "invalid int value"),
         ({"games": 0}, "games is how many"),
-        ({"split": "dev"}, "split must be one of train, test, read"),
+        ({"split": "dev"}, "split must be one of train, test, read, validation"),
         ({"reward": "points"}, "reward must be one of score, progress; got 'points'"),
     ],
 )

@@ -36,9 +36,9 @@ def learner(model: str, settings: dict[str, Any], **options: Any) -> PPO:
     return ppo(model, make_vec_env(lambda: signs(varied), n_envs=4), settings, **options)
 
 
-def test_a_grid_with_a_model_that_has_not_read_about_grids() -> None:
+def test_a_grid_with_a_model_that_has_not_read_about_grids(llama: str) -> None:
     pytest.importorskip("minigrid")
-    for model, expected in (("lmpolicy/control", 1), (None, 0)):
+    for model, expected in ((llama, 1), (None, 0)):
         env = TextObservationWrapper(gym.make("MiniGrid-Empty-5x5-v0"))
         kwargs = {} if model is None else {"model": model}
         learning = PPO(

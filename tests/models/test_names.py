@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lmpolicy import Hyperparameters, PolicySettings, models
-from lmpolicy.bundled import BUNDLED, WORLDS
+from lmpolicy.bundled import BUNDLED
 from lmpolicy.models.names import similar_name
 
-BUNDLED_NAMES = ("lmpolicy/control", WORLDS)
+BUNDLED_NAME = "lmpolicy/bundled"
 
 
 def test_names_and_hub_ids_are_unique_and_found_in_any_case() -> None:
@@ -28,15 +28,13 @@ def test_names_and_hub_ids_are_unique_and_found_in_any_case() -> None:
     assert models.find("somebody/else") is None
 
 
-def test_bundled_models_are_entries() -> None:
-    assert tuple(one.name for one in models.named_models() if one.folder) == BUNDLED_NAMES
-    assert models.find(None) is models.named_models()[0]
-    for name, folder in zip(BUNDLED_NAMES, (BUNDLED, BUNDLED / "worlds"), strict=True):
-        entry = models.find(name)
-        assert entry is not None
-        assert entry.folder == folder
-        assert entry.context == json.loads((folder / "config.json").read_text())["max_position_embeddings"]
-        assert entry.tested
+def test_the_bundled_model_is_an_entry() -> None:
+    entry = models.find(None)
+    assert [one for one in models.named_models() if one.folder] == [entry] == [models.find(BUNDLED_NAME)]
+    assert entry is not None
+    assert entry.folder == BUNDLED
+    assert entry.context == json.loads((BUNDLED / "config.json").read_text())["max_position_embeddings"]
+    assert entry.tested
 
 
 @pytest.mark.parametrize("model", models.named_models(), ids=lambda one: one.name)
@@ -52,16 +50,15 @@ def test_entry(model: models.NamedModel) -> None:
     assert model.digest is None or re.fullmatch("[0-9a-f]{64}", model.digest)
 
 
-@pytest.mark.parametrize("name", BUNDLED_NAMES)
-def test_settings_of_the_bundled_models_are_the_named_ones(name: str) -> None:
-    entry, named = models.find(name), Hyperparameters("CartPole-v1").ppo["policy_kwargs"]
+def test_settings_of_the_bundled_model_are_the_named_ones() -> None:
+    entry, named = models.find(BUNDLED_NAME), Hyperparameters("CartPole-v1").ppo["policy_kwargs"]
     assert entry is not None
     for setting in ("lora", "score_normalization", "critic_lr_factor"):
         assert entry.settings[setting] == named[setting]
 
 
 def test_only_what_was_tried_is_called_tested() -> None:
-    assert {one.name for one in models.named_models() if one.tested} == {*BUNDLED_NAMES, "smollm2-135m-instruct"}
+    assert {one.name for one in models.named_models() if one.tested} == {BUNDLED_NAME, "smollm2-135m-instruct"}
 
 
 def test_package_of_the_real_model_is_the_tested_version() -> None:

@@ -18,7 +18,7 @@ import pytest
 from helpers.lm_tools import SHARED, encode, make_policy, save_model, scores_of
 
 from lmpolicy import models
-from lmpolicy.bundled import BUNDLED, WORLDS
+from lmpolicy.bundled import BUNDLED
 from lmpolicy.models import resolving
 from lmpolicy.text.tokenizer import load_tokenizer
 
@@ -82,8 +82,7 @@ def put_into_hub_cache(hub_id: str, tmp_path: Path) -> Path:
 
 
 def test_bundled_models() -> None:
-    assert models.resolve() == models.resolve(None) == models.resolve("lmpolicy/Control") == str(BUNDLED)
-    assert models.resolve(WORLDS) == models.resolve(WORLDS.upper()) == str(BUNDLED / "worlds")
+    assert models.resolve() == models.resolve(None) == models.resolve("lmpolicy/Bundled") == str(BUNDLED)
 
 
 def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch as th
 from helpers.loops import Clock, Ticks, play_one_by_one
@@ -69,6 +70,14 @@ def test_legal_actions_of_a_state(llama: str) -> None:
     agent.act("A fork.", {"can": list("abc")})  # what was refused left no trace
     contents = [message["content"] for message in agent.current_episode_messages]
     assert [text.partition("\n")[0] for text in contents[::2]] == ["A dead end.", "A fork.", "A fork."]
+
+
+@pytest.mark.parametrize("own", [Agent, type("Prompted", (Agent,), {"get_system_prompt": lambda self: "Play."})])
+def test_actions_that_the_mask_of_the_info_forbids(own: type[Agent], llama: str) -> None:
+    agent = own(llama, env=gym.make("Taxi-v4"), task=lmpolicy.GenericTask(), **SMALL)
+    for allowed in (3, 0, 5, 3):
+        assert agent.act(0, {"action_mask": np.eye(6, dtype=np.int8)[allowed]}) == allowed
+        agent.assign_reward(0)
 
 
 @pytest.mark.parametrize(

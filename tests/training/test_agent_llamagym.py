@@ -86,7 +86,7 @@ def test_a_script_runs_from_beginning_to_end(caplog: pytest.LogCaptureFixture) -
 
 
 def test_without_configs() -> None:
-    agent: Any = CardPlayer("lmpolicy/control")
+    agent: Any = CardPlayer("lmpolicy/bundled")
     assert agent.learner.n_steps == 128
     assert agent.learner.target_kl == 0.05
     first = agent.act((12, 3, 0))

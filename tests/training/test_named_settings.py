@@ -61,7 +61,7 @@ def test_worlds_are_learnt_by_the_lm_that_has_read_of_them() -> None:
     for env_id in ("BabyAI-GoToRedBall-v0", "MiniGrid-DoorKey-5x5-v0", "lmpolicy/TextWorld-v0"):
         settings = hyperparameters(env_id)
         assert settings.env_id == env_id
-        assert settings.ppo["policy_kwargs"]["model"] == "lmpolicy/worlds"
+        assert settings.ppo["policy_kwargs"]["model"] is None
         assert settings.score_normalization == ("token" if env_id == TEXT_WORLD else "sum")
     assert hyperparameters("CartPole-v1").ppo["policy_kwargs"]["model"] is None
 
@@ -118,7 +118,7 @@ def test_wrapper_arguments_reach_the_wrapper() -> None:
     assert len(env.get_attr("prompt")[0].messages) == 2
     writes = replace(hyperparameters("BabyAI-GoToObj-v0"), wrapper_kwargs={}).make_env(n_envs=1, action_mode="generate")
     reader = writes.get_attr("_reader")[0]
-    assert len(reader.tokenizer) == 2048, "of the LM that will write"
+    assert len(reader.tokenizer) == 3072, "of the LM that will write"
     assert reader.instruction == "", "it knows but one way"
 
 
@@ -274,7 +274,7 @@ def test_ids_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"by the Gymnasium id \(str\), got .*: .*lmpolicy\.Hyperparameters\(MyEnv\)"):
         hyperparameters(gym.Env)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "minigrid", None)
-    assert hyperparameters("BabyAI-NoSuchLevel-v0").model == "lmpolicy/worlds", "making it names the package"
+    assert hyperparameters("BabyAI-NoSuchLevel-v0").n_envs == 16, "making it names the package"
 
 
 @pytest.mark.parametrize(

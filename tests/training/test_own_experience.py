@@ -301,7 +301,7 @@ def test_a2c_may_have_them(llama: str) -> None:
 
 def test_several_envs_are_compared_each_with_its_like() -> None:
     venv = lmpolicy.make_multi_env({"FrozenLake-v1": 2, "Blackjack-v1": 2}, 0)
-    model = ppo("lmpolicy/control", venv, n_steps=16, batch_size=64, n_epochs=1)
+    model = ppo("lmpolicy/bundled", venv, n_steps=16, batch_size=64, n_epochs=1)
     callback = SelfImitation(steps=1)
     model.learn(64, callback)
     assert set(callback.best.kinds) <= {"FrozenLake-v1", "Blackjack-v1"}

@@ -255,7 +255,7 @@ def test_the_model_is_named_or_confirmed(saved: Path, llama: str) -> None:
         lmpolicy.load(saved, env=corridor(), device="cpu")
     lmpolicy.load(saved, device="cpu", policy_kwargs={"model": llama})
     with pytest.raises(ValueError, match="another base model"):
-        lmpolicy.load(saved, device="cpu", model="lmpolicy/control")
+        lmpolicy.load(saved, device="cpu", model="lmpolicy/bundled")
 
 
 def test_code_of_a_model_is_not_trusted_on_the_word_of_a_file(

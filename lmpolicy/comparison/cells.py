@@ -1,0 +1,163 @@
+"""Run one cell of a comparison: a method, trained and evaluated with one seed."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch as th
+
+from lmpolicy.comparison.evaluating import GridEvaluation, evaluate, one_thread
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.fingerprints import fingerprint
+from lmpolicy.comparison.methods import EnvFacts, Method
+from lmpolicy.comparison.preparing import Prepared, prepare
+
+FIELDS = (
+    "env",
+    "method",
+    "seed",
+    "env_steps",
+    "played",
+    "pretraining_steps",
+    "train_seconds",
+    "episodes",
+    "sampled",
+    "mean_return",
+    "std_return",
+    "mean_length",
+    "threads",
+    "processor",
+    "torch",
+    "date",
+    "settings",
+)
+"""Columns of the runs. ``env_steps`` is an entry of the grid, the same for all methods; ``played`` are the env steps
+that were taken when the method was measured there, which may be a few more."""
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Say which method is trained with which seed."""
+
+    experiment: Experiment
+    method: Method
+    seed: int
+    facts: EnvFacts
+
+    def __str__(self) -> str:
+        return f"{self.experiment.name} {self.method.name} seed {self.seed}"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Return what tells the cell from others of its comparison."""
+        return self.method.name, self.seed
+
+    @property
+    def settings(self) -> str:
+        """Return a few characters that change with whatever decides about the results."""
+        return fingerprint(self.experiment, self.method, self.facts)
+
+
+def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
+    """Train and evaluate.
+
+    :param cell: what is run.
+    :param tell: takes a line for each evaluation.
+    :return: two rows for each entry of the grid: with the most likely and with sampled actions. What does not learn
+        has one entry, and random play has no most likely action.
+    """
+    one_thread()
+    prepared = prepare(cell.experiment, cell.method, cell.seed, cell.facts)
+    with prepared.stack:
+        rows = _Rows(cell, prepared, tell)
+        if prepared.model is None or not cell.method.learns:
+            rows.measure(0, 0, 0.0)
+            return rows.found
+        steps = cell.method.steps(cell.experiment)
+        along = GridEvaluation(cell.experiment.grid(steps)[:-1], rows.measure)
+        prepared.model.learn(steps, callback=[*prepared.callbacks, along])
+        rows.measure(steps, prepared.model.num_timesteps, along.seconds())
+        return rows.found
+
+
+class _Rows:
+    """Measure a method, and keep the rows.
+
+    :param cell: what is measured.
+    :param prepared: what it learns with.
+    :param tell: takes a line for each evaluation.
+    """
+
+    def __init__(self, cell: Cell, prepared: Prepared, tell: Callable[[str], None]) -> None:
+        self.cell, self.prepared, self.tell = cell, prepared, tell
+        self.found: list[Row] = []
+        self._updates = -1
+        self._last: list[dict[str, str]] = []
+        read = prepared.pretraining_steps
+        self._labels = {
+            "env": cell.experiment.name,
+            "method": cell.method.name,
+            "seed": str(cell.seed),
+            "pretraining_steps": "" if read is None else str(read),
+            "threads": str(th.get_num_threads()),
+            "processor": _processor(prepared),
+            "torch": str(th.__version__),
+            "date": datetime.date.today().isoformat(),
+            "settings": cell.settings,
+        }
+
+    def measure(self, steps: int, played: int, seconds: float) -> None:
+        """Evaluate with the most likely and with sampled actions.
+
+        A policy that was not updated since the last evaluation is not evaluated again: it would play the same episodes.
+
+        :param steps: entry of the grid.
+        :param played: env steps that were taken.
+        :param seconds: seconds of training.
+        """
+        model = self.prepared.model
+        updates = 0 if model is None else int(model._n_updates)
+        if updates != self._updates or self.prepared.is_scaled:
+            self._last, self._updates = self._evaluate(), updates
+        numbers: dict[str, Any] = {"env_steps": str(steps), "played": str(played), "train_seconds": f"{seconds:.1f}"}
+        self.found += [{**self._labels, **numbers, **one} for one in self._last]
+        returns = ", ".join(
+            f"{one['mean_return']} {'sampled' if one['sampled'] == '1' else 'most likely'}" for one in self._last
+        )
+        self.tell(f"{self.cell}: {steps:,} env steps, {seconds:.0f} s, return {returns}")
+
+    def _evaluate(self) -> list[dict[str, str]]:
+        experiment = self.cell.experiment
+        self.prepared.share_statistics()
+        either = (False, True) if self.prepared.model is not None else (True,)
+        return [
+            evaluate(
+                self.prepared.player,
+                self.prepared.evaluation,
+                experiment.episodes,
+                sampled,
+                experiment.success,
+                experiment.evaluation_seed(self.cell.seed),
+            )
+            for sampled in either
+        ]
+
+
+def _processor(prepared: Prepared) -> str:
+    """Name what the training runs on, as far as the system tells it."""
+    model = prepared.model
+    if model is not None and model.device.type == "cuda":
+        return th.cuda.get_device_name(model.device)
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if (info.exists())
+        else []
+    )
+    return names[0] if names else platform.processor() or platform.machine()

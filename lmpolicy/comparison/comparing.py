@@ -1,0 +1,171 @@
+"""Compare a language model with classic learners on any env, with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from lmpolicy.comparison.arguments import (
+    check_experiment,
+    check_measuring,
+    check_processes,
+    check_seeds,
+    find_settings,
+    name_of,
+    with_threshold,
+)
+from lmpolicy.comparison.cells import Cell, Row
+from lmpolicy.comparison.classic_settings import ClassicSettings
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
+from lmpolicy.comparison.result import Comparison, report, require_packages
+from lmpolicy.comparison.running import CellError, run_here, run_in_processes
+from lmpolicy.comparison.storage import add_cell, is_complete, read_runs
+from lmpolicy.text.task import TextTask
+from lmpolicy.training.hyperparameters import Hyperparameters
+
+REPORTED = range(100, 108)
+"""Seeds that are reported. Settings are tuned with others, 0 to 4, so that nothing is chosen by seeds that count."""
+
+
+def compare(
+    env: str | Callable[..., gym.Env] | Hyperparameters,
+    task: TextTask | type[TextTask] | None = None,
+    *,
+    seeds: Iterable[int] = REPORTED,
+    methods: Iterable[str] | None = None,
+    steps: int | None = None,
+    folder: str | Path = "comparison",
+    processes: int | None = None,
+    threshold: float | None = None,
+    every: int | None = None,
+    episodes: int = 100,
+    success: bool = False,
+    classic: ClassicSettings | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    evaluation_kwargs: Mapping[str, Any] | None = None,
+    **measuring: Any,
+) -> Comparison:
+    """Train and evaluate several methods on an env, and write tables and curves into a folder.
+
+    A cell is a method with a seed. A cell that is complete is never run again: the same call goes on where it was
+    interrupted, and a call with more seeds or methods adds what is missing. Ctrl-C, or the end of the program, loses
+    only the cells that are under way.
+
+    Example:
+        >>> import lmpolicy
+        >>> found = lmpolicy.compare("CartPole-v1", folder="cartpole", processes=8)  # doctest: +SKIP
+        >>> print(found)  # doctest: +SKIP
+
+    The methods are evaluated at the same env steps, from the same seeds, with the most likely and with sampled actions.
+    The folder holds ``runs.csv``, ``summary.csv``, ``table.md``, ``curves.png`` and ``settings.json``.
+
+    ==================== ===============================================================================================
+    method               what it is
+    ==================== ===============================================================================================
+    ``lm``               PPO with the language model, LoRA and value head, by the settings of the env
+    ``lm-no-help``       the same without shaped rewards, where the settings have them
+    ``lm-random``        the same with random weights in place of pretrained ones; LoRA and value head are trained
+    ``lm-frozen``        the language model as it is. With a frozen adapter, only the value head would be trained, which
+                         has no say in what is done; so nothing is trained, and it is evaluated once
+    ``classic-raw``      PPO with a small network on the env's own observations
+    ``classic-words``    PPO with the same network on what the words say, see :class:`WordFeatures`
+    ``...+help``         a classic method with what the settings of the language model know about the env: shaped
+                         rewards, legal actions (by ``MaskablePPO`` of sb3-contrib, where they differ from state to
+                         state), scaled rewards, discount, entropy bonus, and a learning rate that falls by the same
+                         factor
+    ``...+zoo-budget``   a classic method for as many env steps as RL Baselines3 Zoo published its settings for
+    ``random``           random play among the legal actions
+    ==================== ===============================================================================================
+
+    Classic methods have the published settings of RL Baselines3 Zoo where it has the env, and general ones elsewhere.
+
+    :param env: Gymnasium id, or a callable that makes the env; or settings of the language model, whose ``env_id``,
+        ``task`` and ``total_timesteps`` say the rest. In several processes, a callable must be importable.
+    :param task: words of the env. Default: the bundled task, or generic words.
+    :param seeds: seeds of the trainings. Default: 100 to 107. Tune with other seeds.
+    :param methods: names of methods. Default: ``lm``, ``classic-raw`` and ``classic-words``, each classic one also with
+        help, and ``random``; without those that do not suit the env.
+    :param steps: env steps of training. Default: those of the settings. They are rounded up to whole rollouts of the
+        language model, and are the same for all methods.
+    :param folder: folder to write to, of this env alone.
+    :param processes: number of cells that run at a time, each in a process of its own with one thread. Default: the
+        number of CPU cores. 1: in this process, for envs that cannot be made in another.
+    :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
+        registration. Without either, no threshold.
+    :param every: env steps between two evaluations. Default: a tenth of the training.
+    :param episodes: number of episodes of an evaluation.
+    :param success: whether evaluations count how often an episode succeeds (``info["won"]`` or ``info["is_success"]``,
+        else a reward at the end before time is up), in place of its rewards.
+    :param classic: settings of the classic methods. Default: those of RL Baselines3 Zoo.
+    :param env_kwargs: arguments of the env.
+    :param evaluation_kwargs: arguments of the env that are others in evaluations, e.g. levels that are not trained on.
+    :param measuring: further fields of :class:`~lmpolicy.comparison.experiment.Experiment`, such as ``observe``,
+        ``players``, ``play``, ``pretraining_steps`` or ``device``.
+    :raises ValueError: for an unknown method (the message names the nearest), a method that does not suit the env, no
+        seeds, a number out of range, an env that cannot be made in another process, or results in the folder that were
+        made with other settings; the message says what to do.
+    :raises ImportError: if scipy or matplotlib is missing, or sb3-contrib where it is needed.
+    :raises lmpolicy.comparison.running.CellError: at the end, if cells failed.
+    """
+    require_packages()
+    check_measuring(measuring)
+    settings = find_settings(env, task, steps, env_kwargs or {})
+    experiment = Experiment(
+        settings=settings,
+        every=every,
+        episodes=episodes,
+        threshold=threshold,
+        success=success,
+        classic=classic,
+        evaluation_kwargs=evaluation_kwargs or {},
+        **{"name": name_of(settings.env_id), **measuring},
+    )
+    return run_experiment(experiment, seeds, methods, folder, processes)
+
+
+def run_experiment(
+    experiment: Experiment,
+    seeds: Iterable[int] = REPORTED,
+    methods: Iterable[str] | None = None,
+    folder: str | Path = "comparison",
+    processes: int | None = None,
+) -> Comparison:
+    """Run what is missing of an experiment, and write tables and curves.
+
+    :param experiment: what is compared.
+    :param seeds: as for :func:`compare`, like all that follow.
+    :param methods: as there.
+    :param folder: as there.
+    :param processes: as there.
+    """
+    check_experiment(experiment)
+    seeds, processes, target = check_seeds(seeds), check_processes(processes), Path(folder)
+    experiment, facts = with_threshold(experiment), EnvFacts.of(experiment)
+    names = choose_methods(methods, experiment, facts)
+    runs = read_runs(target)
+    cells = [Cell(experiment, Method.of(name), seed, facts) for seed in seeds for name in names]
+    waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
+    places = {name: place for place, name in enumerate(known_methods(experiment))}
+
+    def done(cell: Cell, rows: list[Row]) -> None:
+        add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
+
+    try:
+        if processes > 1 and waiting:
+            run_in_processes(waiting, processes, done)
+        else:
+            run_here(waiting, done)
+    except KeyboardInterrupt:
+        complete = read_runs(target)
+        kept = sum(cell.key in complete for cell in cells)
+        print(f"{kept} of {len(cells)} cells are complete and kept in {target}; the same call goes on with the others")
+        raise
+    except CellError:
+        if read_runs(target):
+            report(experiment, target)
+        raise
+    return report(experiment, target)

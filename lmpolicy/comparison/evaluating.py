@@ -1,0 +1,201 @@
+"""Evaluate every method at the same env steps, on the same episodes, without a trace in its training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv
+
+from lmpolicy.training.random_state import random_state, set_random_state
+
+
+def succeeded(reward: float, truncated: bool, info: dict[str, Any]) -> bool:
+    """Check whether an episode that ends with this step has reached its goal.
+
+    :param reward: reward of its last step. Grids pay for success alone.
+    :param truncated: whether time was up.
+    :param info: the env's info. Where it has ``won`` or ``is_success``, that counts.
+    """
+    return bool(info.get("won", info.get("is_success", reward > 0 and not truncated)))
+
+
+class Successes:
+    """Keep of each episode whether it reached its goal: a callback of Stable-Baselines3's ``evaluate_policy``."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def __call__(self, local: dict[str, Any], _: dict[str, Any]) -> None:
+        """Look at a step of an env.
+
+        :param local: local variables of ``evaluate_policy``.
+        """
+        if local["done"]:
+            info = local["info"]
+            self.found.append(float(succeeded(local["reward"], info.get("TimeLimit.truncated", False), info)))
+
+
+def evaluate(
+    player: Any, env: VecEnv, episodes: int, sampled: bool, success: bool = False, seed: int | None = None
+) -> dict[str, str]:
+    """Play episodes and return their numbers.
+
+    :param player: has ``predict``, as models of Stable-Baselines3 have.
+    :param env: envs with the env's own rewards.
+    :param episodes: number of episodes, which the envs share evenly.
+    :param sampled: whether actions are sampled. False: the most likely.
+    :param success: whether to count how often an episode reaches its goal, in place of its rewards.
+    :param seed: seed of the envs and of the draws. The generators of the process then go on as if nothing had been
+        played. None: the envs go on where they are.
+    :return: ``episodes``, ``sampled``, ``mean_return``, ``std_return`` and ``mean_length``.
+    """
+    counted = Successes()
+    with _seeded(env, seed):
+        returns, lengths = evaluate_policy(
+            player, env, episodes, deterministic=not sampled, return_episode_rewards=True, callback=counted
+        )
+    found = counted.found if success else returns
+    lasted = np.asarray(lengths)
+    numbers = {"mean_return": np.mean(found), "std_return": np.std(found), "mean_length": np.mean(lasted)}
+    return {
+        "episodes": str(lasted.size),
+        "sampled": str(int(sampled)),
+        **{key: f"{value:.6g}" for key, value in numbers.items()},
+    }
+
+
+@contextmanager
+def _seeded(env: VecEnv, seed: int | None) -> Iterator[None]:
+    """Seed envs and generators, and give the generators back as they were."""
+    if seed is None:
+        yield
+        return
+    before = random_state()
+    env.seed(seed)
+    set_random_seed(seed)
+    try:
+        yield
+    finally:
+        set_random_state(before)
+
+
+class GridEvaluation(BaseCallback):
+    """Measure at exact env steps, so that all methods are measured at the same ones.
+
+    A method is measured at the first step of the envs at which so many env steps were taken, with the policy that acts
+    there, in the middle of a rollout as well. With n envs, this is less than n env steps later. The time that it takes
+    does not count as training.
+
+    :param grid: env steps, the first of which may be 0. The end of the training is not among them, because the last
+        update follows it.
+    :param measure: takes an entry of the grid, the env steps that were taken, and the seconds of training.
+    """
+
+    def __init__(self, grid: Sequence[int], measure: Callable[[int, int, float], None]) -> None:
+        super().__init__()
+        self._left, self._measure = list(grid), measure
+        self._begin = 0.0
+
+    def seconds(self) -> float:
+        """Return the seconds of training so far."""
+        return time.perf_counter() - self._begin
+
+    def _on_training_start(self) -> None:
+        self._begin = time.perf_counter()
+        self._on_step()
+
+    def _on_step(self) -> bool:
+        while self._left and self.num_timesteps >= self._left[0]:
+            seconds = self.seconds()
+            self._measure(self._left.pop(0), self.num_timesteps, seconds)
+            self._begin = time.perf_counter() - seconds
+        return True
+
+
+class RandomActions:
+    """Draw any action of a space.
+
+    :param env: envs.
+    :param seed: seed of the draws.
+    """
+
+    def __init__(self, env: VecEnv, seed: int) -> None:
+        self._space, self._n = env.action_space, env.num_envs
+        self._space.seed(seed)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], Any]:
+        """Draw actions.
+
+        :param observation: not read.
+        :param state: returned as it is.
+        :param episode_start: not read.
+        :param deterministic: not read.
+        """
+        return np.array([self._space.sample() for _ in range(self._n)]), state
+
+
+class RandomPhrases:
+    """Draw any of the phrases that are legal now.
+
+    :param env: envs in words.
+    :param seed: seed of the draws.
+    """
+
+    def __init__(self, env: VecEnv, seed: int) -> None:
+        self._env, self._random = env, np.random.default_rng(seed)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], Any]:
+        """Draw phrases.
+
+        :param observation: not read.
+        :param state: returned as it is.
+        :param episode_start: not read.
+        :param deterministic: not read.
+        """
+        counts = [len(prompt.actions) for prompt in self._env.get_attr("prompt")]
+        return np.array([self._random.integers(count) for count in counts]), state
+
+
+class Masked:
+    """Let a model of ``MaskablePPO`` choose among the actions that are legal now.
+
+    :param model: the model.
+    :param env: envs with ``action_masks``.
+    """
+
+    def __init__(self, model: Any, env: VecEnv) -> None:
+        self._model, self._env = model, env
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], Any]:
+        """Choose actions.
+
+        :param observation: of the envs.
+        :param state: as in Stable-Baselines3.
+        :param episode_start: as in Stable-Baselines3.
+        :param deterministic: whether the most likely actions are chosen.
+        """
+        masks = np.stack(self._env.env_method("action_masks"))
+        found: tuple[NDArray[Any], Any] = self._model.predict(
+            observation, state, episode_start, deterministic, action_masks=masks
+        )
+        return found
+
+
+def one_thread() -> None:
+    """Let torch use one thread: cells run side by side, and small networks gain nothing from more."""
+    th.set_num_threads(1)

@@ -1,0 +1,103 @@
+"""Draw the learning curves of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from lmpolicy.comparison.measures import interquartile_mean, interval
+from lmpolicy.comparison.methods import BUDGET, HELP, RANDOM
+from lmpolicy.comparison.summary import Group
+from lmpolicy.comparison.table import colour_of
+from lmpolicy.files import whole_file
+
+
+def save_curves(groups: Sequence[Group], path: Path, title: str, best: float | None = None, wide: bool = False) -> None:
+    """Draw the learning curves: left with the most likely actions, right with sampled ones.
+
+    :param groups: all methods.
+    :param path: PNG file to write.
+    :param title: what stands above.
+    :param best: best possible mean return, if it is known.
+    :param wide: whether returns span orders of magnitude, so that a linear axis would show only the worst.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")  # draw to a file; no window is needed
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", sharey=True)
+    for axes, sampled in zip(panels, (False, True), strict=True):
+        draw_curves(axes, groups, sampled, best, wide)
+        axes.set_title("sampled actions" if sampled else "most likely actions", loc="left", fontsize=11)
+        axes.set_xlabel("env steps")
+    panels[0].set_ylabel("mean return of an evaluation")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    add_legend(figure, panels)
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format="png")
+    plt.close(figure)
+
+
+def draw_curves(
+    axes: Any, groups: Sequence[Group], sampled: bool, best: float | None = None, wide: bool = False
+) -> None:
+    """Draw the interquartile mean over seeds of every method, with its 95 % bootstrap interval.
+
+    :param axes: axes of matplotlib.
+    :param groups: all methods.
+    :param sampled: whether with sampled actions.
+    :param best: best possible mean return, if it is known.
+    :param wide: as for :func:`save_curves`.
+    """
+    from matplotlib import ticker
+
+    for group in groups:
+        if not group.learns or BUDGET in group.method:  # a curve fifty times as long would hide the others
+            continue
+        curve, colour = group.curve(sampled), colour_of(group.method)
+        means = [interquartile_mean(values) for values in curve.values()]
+        style = (0, (4, 1.5)) if HELP in group.method else "-"
+        axes.plot(list(curve), means, ls=style, lw=1.8, marker="o", ms=3, color=colour, label=group.method)
+        bands = [interval(values) for values in curve.values()]
+        if all(bands):
+            low, high = zip(*[band for band in bands if band], strict=True)
+            axes.fill_between(list(curve), low, high, alpha=0.15, lw=0, color=colour)
+    for group in groups:
+        if not group.learns:
+            axes.axhline(fmean(group.finals(sampled)), color=_grey(group), ls="--", lw=1.2, label=group.method)
+    threshold = groups[0].threshold if groups else None
+    if threshold is not None:
+        axes.axhline(threshold, color="0.55", ls="-.", lw=1.2, label="threshold")
+    if best is not None:
+        axes.axhline(best, color="0.15", ls=":", lw=1.6, label="best possible")
+    if wide:
+        axes.set_yscale("symlog", linthresh=10)
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda steps, _: f"{steps / 1000:g}k" if steps else "0"))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(figure: Any, panels: Sequence[Any]) -> None:
+    """Put one legend below the panels, where it covers nothing.
+
+    :param figure: figure of matplotlib.
+    :param panels: its axes.
+    """
+    from matplotlib.patches import Patch
+
+    found: dict[str, Any] = {}
+    for axes in panels:
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(text, handle)
+    if any(axes.collections for axes in panels):
+        found["band: 95 % bootstrap interval"] = Patch(color="0.5", alpha=0.3, lw=0)
+    if found:
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=4, frameon=False)
+
+
+def _grey(group: Group) -> str:
+    return "#c0392b" if group.method == RANDOM else colour_of(group.method)

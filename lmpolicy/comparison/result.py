@@ -1,0 +1,108 @@
+"""Hold what a comparison has found, and write it into its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.figures import save_curves
+from lmpolicy.comparison.methods import known_methods
+from lmpolicy.comparison.storage import Runs, read_runs, write_table
+from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
+from lmpolicy.comparison.table import LEGEND, cells_of, markdown, meanings, to_html
+from lmpolicy.files import whole_file
+
+SUMMARY_FILE, TABLE_FILE, CURVES_FILE = "summary.csv", "table.md", "curves.png"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Hold what a comparison has found. Printed, it is the table; a notebook shows the table as it is."""
+
+    folder: Path
+    """Folder with ``runs.csv``, ``summary.csv``, ``table.md``, ``curves.png`` and ``settings.json``."""
+    env: str
+    """Name of the env."""
+    threshold: float | None
+    """Mean return from which on the env counts as learnt; ``None`` where none was given and none is registered."""
+    summary: Sequence[dict[str, str]]
+    """A dict for each method, the columns of ``summary.csv``."""
+    runs: Runs
+    """The rows of ``runs.csv``, by method and seed."""
+
+    @property
+    def curves(self) -> Path:
+        """Return the file with the learning curves."""
+        return self.folder / CURVES_FILE
+
+    @property
+    def table(self) -> str:
+        """Return the table in Markdown."""
+        return markdown(cells_of(self.summary))
+
+    @property
+    def title(self) -> str:
+        """Return what stands above the table."""
+        return self.env if self.threshold is None else f"{self.env}, threshold {self.threshold:g}"
+
+    def __str__(self) -> str:
+        return f"{self.title}\n\n{self.table}"
+
+    def _repr_markdown_(self) -> str:
+        return f"**{self.title}**\n\n{self.table}"
+
+    def _repr_html_(self) -> str:
+        return to_html(cells_of(self.summary), self.title)
+
+
+def report(experiment: Experiment, folder: Path, wide: bool = False) -> Comparison:
+    """Write summary, table and curves of all complete cells of a folder.
+
+    :param experiment: what is compared.
+    :param folder: folder with at least one complete cell.
+    :param wide: as for :func:`lmpolicy.comparison.figures.save_curves`.
+    """
+    runs = read_runs(folder)
+    known = known_methods(experiment)
+    names = sorted({name for name, _ in runs}, key=lambda name: known.index(name) if name in known else len(known))
+    groups = group_runs(runs, experiment.name, experiment.threshold, names)
+    summary = [group.summarize() for group in groups]
+    found = Comparison(folder, experiment.name, experiment.threshold, summary, runs)
+    write_table(folder / SUMMARY_FILE, SUMMARY, summary)
+    notes = [f"# {found.title}", found.table, LEGEND, meanings(names), *_notes(groups)]
+    with whole_file(folder / TABLE_FILE) as file:
+        file.write(("\n\n".join(notes) + "\n").encode())
+    if any(group.learns for group in groups):
+        save_curves(groups, folder / CURVES_FILE, _figure_title(found, groups), experiment.best, wide)
+    return found
+
+
+def _notes(groups: Sequence[Group]) -> list[str]:
+    """Say what the runs ran on, and what must not be read out of them."""
+    episodes = sorted({int(run.rows[-1]["episodes"]) for group in groups for run in group.runs})
+    hardware = sorted({run.hardware for group in groups for run in group.runs})
+    notes = [f"Episodes of an evaluation: {' or '.join(map(str, episodes))}. Hardware: {'; '.join(hardware)}."]
+    notes += [f"The seeds of {group.method} were run with different settings." for group in groups if group.mixed]
+    few = [group.method for group in groups if len(group.runs) < 5]
+    notes += [f"Fewer than five seeds: {', '.join(few)}. Their numbers may be luck."] if few else []
+    return notes
+
+
+def _figure_title(found: Comparison, groups: Sequence[Group]) -> str:
+    counts = sorted({len(group.runs) for group in groups})
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{found.env}: interquartile mean of {seeds} seed{'s' if counts[-1] > 1 else ''}"
+
+
+def require_packages() -> None:
+    """Fail before hours of training, not after.
+
+    :raises ImportError: if a package is missing that the report needs; the message says how to install it.
+    """
+    try:
+        import matplotlib  # noqa: F401
+        import scipy  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f'{error}; a comparison needs: pip install "lmpolicy[compare]"') from error

@@ -1,0 +1,109 @@
+"""Keep the rows of complete cells in one file, whatever ends the program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from lmpolicy.comparison.cells import FIELDS, Cell, Row
+from lmpolicy.comparison.fingerprints import describe_cell, differences
+from lmpolicy.files import whole_file
+
+RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
+"""Files of a folder."""
+Runs = dict[tuple[str, int], list[Row]]
+"""The rows of each cell, by method and seed."""
+
+
+class OtherSettingsError(ValueError):
+    """Raised for results that were made with other settings than those of now."""
+
+
+def read_runs(folder: Path) -> Runs:
+    """Read the rows of all complete cells; none if there is no file.
+
+    :param folder: folder of a comparison.
+    """
+    path = folder / RUNS
+    if not path.exists():
+        return {}
+    runs: Runs = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            runs.setdefault((row["method"], int(row["seed"])), []).append(row)
+    return runs
+
+
+def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str], int]) -> None:
+    """Add a complete cell to the file, in place of an earlier one with the same method and seed.
+
+    The file is replaced whole. Processes that add to it at the same time wait for each other.
+
+    :param folder: folder of a comparison.
+    :param cell: the cell.
+    :param rows: its rows.
+    :param order: place of a method in the file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / LOCK):
+        runs = {**read_runs(folder), cell.key: list(rows)}
+        ordered = sorted(runs, key=lambda key: (order(key[0]), *key))
+        write_table(folder / RUNS, FIELDS, (row for key in ordered for row in runs[key]))
+        known = read_settings(folder)
+        known[cell.settings] = describe_cell(cell.experiment, cell.method, cell.facts)
+        used = {row["settings"] for rows in runs.values() for row in rows}
+        kept = {name: known[name] for name in sorted(known) if name in used}
+        with whole_file(folder / SETTINGS) as file:
+            file.write((json.dumps(kept, indent=1) + "\n").encode())
+
+
+def read_settings(folder: Path) -> dict[str, dict[str, str]]:
+    """Read what the settings of the cells were, by their fingerprint.
+
+    :param folder: folder of a comparison.
+    """
+    path = folder / SETTINGS
+    found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """Write a CSV file whole.
+
+    :param path: file to write.
+    :param columns: names of the columns.
+    :param rows: the rows.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
+    """Check whether there is nothing to run.
+
+    :param cell: the cell.
+    :param runs: what :func:`read_runs` returned.
+    :param folder: folder of the comparison.
+    :raises OtherSettingsError: if the cell was run with other settings; the message says which, and what to do.
+    """
+    rows = runs.get(cell.key)
+    if not rows:
+        return False
+    before = rows[0]["settings"]
+    if before == cell.settings:
+        return True
+    now = describe_cell(cell.experiment, cell.method, cell.facts)
+    changed = differences(read_settings(folder).get(before, {}), now)
+    raise OtherSettingsError(
+        f"{cell} in {folder / RUNS} was run with other settings ({'; '.join(changed)}). To run it again, delete its "
+        "rows in that file; to keep both, name another folder"
+    )

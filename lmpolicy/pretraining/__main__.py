@@ -1,0 +1,109 @@
+"""Make a small language model for one's own envs from random play in them.
+
+    python -m lmpolicy.pretraining --env my_package/MyEnv-v0 --output my-model
+    python -m lmpolicy.pretraining --env MyEnv-v0 --task my_module:MyTask --wordings phrasings.json --output my-model
+    python -m lmpolicy.pretraining --env my_package/MyEnv-v0 --base bundled --output my-model   # more of the same
+    python -m lmpolicy.pretraining --bundled                                                    # rebuild the bundled LM
+
+It plays at random, writes down what happens in the task's words and in other phrasings, trains a tokenizer and a model
+on it (about ten minutes on two cores for one env), and saves both in the format of Transformers, with a model card.
+Then policy_kwargs=dict(model="my-model") starts from it.
+
+After an interruption, the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch as th
+
+from lmpolicy.bundled import BUNDLED
+from lmpolicy.pretraining.bundled_mixture import bundled_mixture
+from lmpolicy.pretraining.making import BUNDLED_SIZE, MORE, Size, pretrain
+from lmpolicy.pretraining.own_mixture import own_mixture, read_wordings
+from lmpolicy.text.task import TextTask
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line.
+
+    :param argv: arguments; by default those of the program.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m lmpolicy.pretraining",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--env", nargs="+", metavar="ID", help="Gymnasium ids; package/Name-v0 imports the package")
+    what.add_argument("--bundled", action="store_true", help="rebuild the bundled LM")
+    parser.add_argument("--output", type=Path, help="folder to write")
+    parser.add_argument("--task", metavar="MODULE:CLASS", help="how the envs read as text")
+    parser.add_argument("--wordings", type=Path, help='JSON file of phrasings: [["push", "shove"], ...]')
+    parser.add_argument("--action-bins", type=int, default=3, help="values per dimension of continuous actions")
+    parser.add_argument("--base", help='folder of a model to train further; "bundled" is the bundled LM')
+    for field in fields(Size):
+        kind = float if field.name == "rate" else int
+        parser.add_argument(f"--{field.name}", type=kind, help=f"default: {field.default:g}, for one env")
+    parser.add_argument("--threads", type=int, help="of torch; default: all cores")
+    parser.add_argument("--device", default="cpu", help="where to train")
+    arguments = parser.parse_args(argv)
+    if arguments.output is None and not arguments.bundled:
+        parser.error("--output: name the folder that the model is written to")
+    try:
+        arguments.mixture = _mixture(arguments)
+    except (ImportError, AttributeError, TypeError, ValueError, OSError, gym.error.Error) as error:
+        parser.error(str(error))
+    arguments.command = f"python -m lmpolicy.pretraining {shlex.join(sys.argv[1:] if argv is None else argv)}"
+    return arguments
+
+
+def _mixture(arguments: argparse.Namespace) -> Any:
+    if arguments.bundled:
+        return bundled_mixture()
+    wordings = read_wordings(arguments.wordings) if arguments.wordings else ()
+    return own_mixture(arguments.env, _find_task(arguments.task), wordings=wordings, action_bins=arguments.action_bins)
+
+
+def _find_task(name: str | None) -> type[TextTask] | None:
+    if name is None:
+        return None
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(f"--task is a module and a class in it, as in my_module:MyTask, got {name!r}")
+    task = getattr(importlib.import_module(module), attribute)
+    if not (isinstance(task, type) and issubclass(task, TextTask)):
+        raise TypeError(f"--task {name}: must be a class of TextTask")
+    return task
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Make a model and save it.
+
+    :param argv: arguments; by default those of the program.
+    """
+    arguments = parse(argv)
+    if arguments.threads:
+        th.set_num_threads(arguments.threads)
+    base = BUNDLED if arguments.base == "bundled" else arguments.base
+    size = BUNDLED_SIZE if arguments.bundled else Size() if base is None else MORE
+    given = {field.name: getattr(arguments, field.name) for field in fields(Size)}
+    size = replace(size, **{name: value for name, value in given.items() if value is not None})
+    folder = arguments.output or BUNDLED
+    own_card = {"card": None} if arguments.bundled else {}
+    reading = pretrain(
+        arguments.mixture, folder, size, base=base, command=arguments.command, device=arguments.device, **own_card
+    )
+    print(f"{folder}: {reading.tokens:,} tokens read, of {sum(reading.steps.values()):,} env steps of random play")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Find out which of its own actions an env allows now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+MASK = "action_mask"
+"""The key of ``info`` with the mask, as in Gymnasium's Taxi."""
+MASKS = "action_masks"
+"""The method of an env or a wrapper that returns the mask, as for sb3-contrib's MaskablePPO."""
+
+
+def layers(env: gym.Env) -> Iterator[gym.Env]:
+    """List an env and what it wraps, as far as they take the same actions.
+
+    :param env: an env, wrapped or not; it comes first.
+    """
+    layer: gym.Env | None = env
+    while layer is not None and layer.action_space == env.action_space:
+        yield layer
+        layer = layer.env if isinstance(layer, gym.Wrapper) else None
+
+
+def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
+    """Find the method that says which actions are legal now.
+
+    :param env: an env, wrapped or not.
+    :return: ``action_masks`` of the env or of the outermost wrapper that has one; ``None`` if there is none, or if
+        wrappers above it changed the actions.
+    """
+    found = (getattr(layer, MASKS, None) for layer in layers(env))
+    return next((method for method in found if callable(method)), None)
+
+
+class ActionMask:
+    """Say of each action of a finite space whether it is legal.
+
+    Example:
+        >>> from gymnasium.spaces import Discrete
+        >>> mask = ActionMask(Discrete(3), [1, 0, 1])
+        >>> [mask.allows(action) for action in range(3)]
+        [True, False, True]
+
+    :param space: Discrete, MultiDiscrete or MultiBinary, see :func:`is_maskable`.
+    :param mask: for Discrete, one truth value for each action. For MultiDiscrete and MultiBinary, one for each value of
+        each dimension: a tuple with an array for each dimension, or all of them in one row.
+    :raises ValueError: if the mask is none of this space; the message says how to leave it out.
+    """
+
+    def __init__(self, space: spaces.Space, mask: Any) -> None:
+        self._starts, sizes = _columns(space)
+        parts = _parts(mask)
+        try:
+            row = np.concatenate([np.asarray(part).ravel() for part in parts]) if parts else np.zeros(0)
+            allowed = row.astype(bool)
+        except (TypeError, ValueError):
+            allowed = np.zeros(0, dtype=bool)
+        if allowed.size != sum(sizes) or (len(parts) > 1 and [np.size(part) for part in parts] != sizes):
+            raise ValueError(
+                f"an action mask of {space} has {' + '.join(map(str, sizes))} truth values, got {_short(mask)}: let "
+                "the env return such a mask, or set action_mask = False on the task to ignore it"
+            )
+        self._allowed = np.split(allowed, np.cumsum(sizes)[:-1])
+
+    def allows(self, action: Any) -> bool:
+        """Return whether the env takes an action now.
+
+        :param action: an action of the space.
+        """
+        numbers = np.asarray(action).ravel().tolist()
+        columns = zip(self._allowed, numbers, self._starts, strict=True)
+        return all(bool(allowed[int(number) - start]) for allowed, number, start in columns)
+
+
+def is_maskable(space: spaces.Space) -> bool:
+    """Return whether a mask can say which actions of a space are legal.
+
+    :param space: the env's own action space.
+    """
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def _columns(space: spaces.Space) -> tuple[list[int], list[int]]:
+    """Return the first value, and the number of values, of each dimension."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start)], [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start.ravel().tolist(), space.nvec.ravel().tolist()
+    assert isinstance(space, spaces.MultiBinary)
+    dimensions = int(np.prod(space.shape))
+    return [0] * dimensions, [2] * dimensions
+
+
+def _parts(mask: Any) -> list[Any]:
+    """List the arrays of a mask: one for each dimension, or a single one."""
+    nested = isinstance(mask, tuple | list) and any(np.ndim(part) for part in mask)
+    return list(mask) if nested else [mask]
+
+
+def _short(mask: Any) -> str:
+    if isinstance(mask, np.ndarray):
+        return f"an array of shape {mask.shape}"
+    text = repr(mask)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def legal_only(phrases: dict[str, Any], space: spaces.Space, mask: Any) -> dict[str, Any]:
+    """Leave out the phrases of actions that the env does not allow now.
+
+    :param phrases: the phrases, each with its env action.
+    :param space: the env's own action space. A mask of any other than a finite one is ignored.
+    :param mask: as for :class:`ActionMask`.
+    """
+    if not is_maskable(space):
+        return phrases
+    checked = ActionMask(space, mask)
+    return {phrase: action for phrase, action in phrases.items() if checked.allows(action)}

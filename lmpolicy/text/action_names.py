@@ -1,0 +1,127 @@
+"""Find what an env calls its actions."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from enum import EnumMeta
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from lmpolicy.text.action_masks import layers
+from lmpolicy.text.mujoco_names import actuator_names
+
+log = logging.getLogger(__name__)
+
+_ATARI = re.compile(r"(up|down|left|right|fire)")
+_IN_WORDS = {"noop": "do nothing", "no op": "do nothing", "nop": "do nothing"}
+
+
+def find_action_names(env: gym.Env) -> tuple[str, ...] | None:
+    """Find what an env calls its actions, in words.
+
+    Asked are, from the outermost wrapper inwards as far as the actions stay the same: ``action_names``,
+    ``get_action_meanings()``, ``action_type`` as in highway-env, the actuators of a MuJoCo model, and an Enum whose
+    name ends with "Action" or "Actions".
+
+    :param env: an env, wrapped or not.
+    :return: one name for each action of a ``Discrete`` space, or for each number of an action of another space;
+        ``None`` if the env names none.
+    """
+    for layer in layers(env):
+        for source in _sources(layer):
+            names = _listed(source, env.action_space)
+            if names is not None:
+                return _in_words(names)
+            log.info("names of actions that do not fit %s are not used: %s", env.action_space, source)
+    return None
+
+
+def count_names(space: spaces.Space) -> int | None:
+    """Count the names that the actions of a space have.
+
+    :param space: the env's own action space.
+    :return: ``None`` for a space whose actions are not numbers.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return math.prod(space.shape)
+    return None
+
+
+def in_words(name: str) -> str:
+    """Write the name of an action as a person would.
+
+    Example:
+        >>> [in_words(name) for name in ("LANE_LEFT", "TurnLeft", "NOOP", "UPRIGHTFIRE", "Buy AAPL")]
+        ['lane left', 'turn left', 'do nothing', 'up right fire', 'Buy AAPL']
+
+    :param name: as the env writes it.
+    """
+    words = " ".join(name.replace("_", " ").split())
+    if name.isidentifier() and len(name) > 1:
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", words).lower()
+    if not _ATARI.sub("", words):
+        words = " ".join(_ATARI.findall(words))
+    return _IN_WORDS.get(words, words)
+
+
+def _in_words(names: Sequence[str]) -> tuple[str, ...]:
+    words = tuple(map(in_words, names))
+    return words if len(set(words)) == len(words) else tuple(names)
+
+
+def _sources(layer: gym.Env) -> Iterator[Any]:
+    """List what may hold the names of a layer's actions."""
+    for name in ("action_names", "get_action_meanings"):
+        found = getattr(layer, name, None)
+        if found is not None:
+            yield found() if callable(found) else found
+    kind: Any = getattr(layer, "action_type", None)  # of highway-env
+    if isinstance(getattr(kind, "actions", None), Mapping):
+        yield kind.actions
+    elif isinstance(layer.action_space, spaces.Box) and hasattr(kind, "longitudinal") and hasattr(kind, "lateral"):
+        yield ["acceleration"] * bool(kind.longitudinal) + ["steering"] * bool(kind.lateral)
+    if layer is layer.unwrapped:
+        actuators = actuator_names(layer)
+        if actuators is not None:
+            yield actuators
+        yield from _enums(layer)
+
+
+def _enums(env: gym.Env) -> Iterator[EnumMeta]:
+    """List the Enums that an env, its class or its module calls actions."""
+    module = sys.modules.get(type(env).__module__)
+    holders = [vars(env), *(vars(kind) for kind in type(env).__mro__), {} if module is None else vars(module)]
+    for holder in holders:
+        for name, value in list(holder.items()):
+            if isinstance(value, EnumMeta) and name.lower().endswith(("action", "actions")):
+                yield value
+
+
+def _listed(source: Any, space: spaces.Space) -> list[str] | None:
+    """Return the names in the order of the actions, or ``None`` if they do not fit."""
+    first = int(space.start) if isinstance(space, spaces.Discrete) else 0
+    if isinstance(source, EnumMeta):
+        if not isinstance(space, spaces.Discrete):
+            return None
+        source = {member.value: member.name for member in source}  # type: ignore[var-annotated]
+    if isinstance(source, Mapping):
+        by_number = dict(source)
+        if not all(isinstance(key, int) for key in by_number):
+            by_number = {number: name for name, number in by_number.items()}
+        wanted = range(first, first + len(by_number))
+        if set(by_number) != set(wanted):
+            return None
+        source = [by_number[number] for number in wanted]
+    if isinstance(source, str) or not isinstance(source, Sequence):
+        return None
+    names = list(source)
+    fits = len(names) == count_names(space) and all(isinstance(name, str) and name.strip() for name in names)
+    return [name.strip() for name in names] if fits and len(set(names)) == len(names) else None

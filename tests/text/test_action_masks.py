@@ -1,0 +1,273 @@
+"""Action masks: what the env calls illegal is in no prompt, wherever the mask comes from."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from helpers.random_spaces import finite_action_spaces
+from helpers.toy_envs import Told, Toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmpolicy import GenericTask, Prompt, TextObservationWrapper, TextTask
+from lmpolicy.text.action_masks import ActionMask
+from lmpolicy.text.env_actions import enumerate_actions
+
+LAMPS = spaces.MultiDiscrete([2, 3])
+
+
+class Masked(Toy):
+    """Says in info which actions are legal; the masks come in turn."""
+
+    def __init__(self, action_space: Any, *masks: Any, length: int = 5) -> None:
+        super().__init__(spaces.Discrete(3), action_space, length)
+        self.masks = list(masks)
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, _ = super().reset(**kwargs)
+        return observation, self.info()
+
+    def step(self, action: Any) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, self.info()
+
+    def mask(self) -> Any:
+        return self.masks[len(self.taken) % len(self.masks)]
+
+    def info(self) -> dict[str, Any]:
+        return {} if self.mask() is None else {"action_mask": self.mask()}
+
+
+class Asked(Masked):
+    """Says it when it is asked, as sb3-contrib's learners do."""
+
+    def info(self) -> dict[str, Any]:
+        return {}
+
+    def action_masks(self) -> Any:
+        return self.mask()
+
+
+def wrapped(env: gym.Env, task: Any = None, **kwargs: Any) -> TextObservationWrapper:
+    made = TextObservationWrapper(env, task or GenericTask(), **kwargs)
+    made.reset(seed=0)
+    return made
+
+
+@pytest.mark.parametrize("kind", [Masked, Asked])
+def test_only_legal_phrases_are_offered(kind: Any) -> None:
+    env = wrapped(kind(spaces.Discrete(3, start=1), [1, 0, 1], np.array([0, 1, 0], np.int8), [True] * 3))
+    assert env.action_space == spaces.Discrete(3)
+    assert env.fixed_phrases is None
+    assert env.prompt.actions == ("action 1", "action 3")
+    assert "Possible actions" not in env.prompt.messages[0][1]
+    assert env.prompt.messages[-1][1].endswith("\nPossible actions: action 1, action 3.")
+    row, *_, info = env.step(1)  # the second legal phrase
+    assert env.unwrapped.taken == [3]  # type: ignore[attr-defined]
+    assert info["action_text"] == "action 3"
+    assert Prompt.from_json(env.observation_space.decode(row)).actions == ("action 2",)
+    with pytest.raises(ValueError, match=r"'action 1' is not a legal action now; legal are: 0 'action 2'"):
+        env.step("action 1")
+    env.step(0)
+    assert env.prompt.actions == ("action 1", "action 2", "action 3")
+
+
+def test_the_prompt_of_an_env_without_masks_is_as_it_was() -> None:
+    env = wrapped(Masked(spaces.Discrete(2), None))
+    assert env.fixed_phrases == ("action 0", "action 1")
+    assert env.prompt.messages[0][1].endswith("Possible actions: action 0, action 1.")
+
+
+def test_a_method_is_found_through_wrappers_and_the_outermost_counts() -> None:
+    class Chooses(gym.Wrapper):
+        def action_masks(self) -> Any:
+            return [0, 1]
+
+    below = gym.wrappers.TimeLimit(Asked(spaces.Discrete(2), [1, 0]), 5)
+    assert wrapped(gym.wrappers.RecordEpisodeStatistics(below)).prompt.actions == ("action 0",)
+    assert wrapped(gym.wrappers.TimeLimit(Chooses(below), 5)).prompt.actions == ("action 1",)
+
+
+def test_sb3_contribs_masker_is_found() -> None:
+    wrappers = pytest.importorskip("sb3_contrib.common.wrappers")
+    env = wrappers.ActionMasker(Toy(spaces.Discrete(3), spaces.Discrete(2)), lambda env: np.array([False, True]))
+    assert wrapped(env).prompt.actions == ("action 1",)
+
+
+def test_a_method_of_other_actions_is_not_used() -> None:
+    inner = Asked(spaces.Discrete(2), [1, 0])
+    turned = gym.wrappers.TransformAction(inner, lambda action: action % 2, spaces.Discrete(4))
+    assert wrapped(turned).prompt.actions == ("action 0", "action 1", "action 2", "action 3")
+
+
+def test_own_phrases_are_masked_too() -> None:
+    assert wrapped(Masked(spaces.Discrete(2), [0, 1]), Told()).prompt.actions == ("right",)
+
+    class Mapped(TextTask):
+        system_prompt = "Play."
+        action_texts = {"right": 1, "left": 0}  # noqa: RUF012
+
+    env = wrapped(Asked(spaces.Discrete(2), [1, 1], [0, 1]), Mapped())
+    assert env.prompt.actions == ("right", "left")
+    env.step("left")
+    assert env.prompt.actions == ("right",)
+
+    class Method(TextTask):
+        def action_texts(self, observation: Any, info: dict[str, Any]) -> Any:  # type: ignore[override]
+            return {"stay": 2, "left": 0, "right": 1}
+
+    assert wrapped(Masked(spaces.Discrete(3), [1, 0, 1]), Method()).prompt.actions == ("stay", "left")
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 0, 1, 1], np.array([1, 1, 0, 1, 1], bool), ([1, 1], [0, 1, 1])])
+def test_masks_of_several_dimensions(mask: Any) -> None:
+    expected = ("use 0, 1", "use 0, 2", "use 1, 1", "use 1, 2")
+    assert wrapped(Masked(LAMPS, mask)).prompt.actions == expected
+    assert wrapped(Masked(spaces.MultiBinary(2), [1, 1, 0, 1])).prompt.actions == ("use 0, 1", "use 1, 1")
+
+
+@settings(deadline=None)
+@given(finite_action_spaces(), st.data())
+def test_an_action_is_legal_where_each_of_its_numbers_is(space: Any, data: st.DataObject) -> None:
+    if isinstance(space, spaces.Discrete):
+        values = [list(range(int(space.start), int(space.start + space.n)))]
+    elif isinstance(space, spaces.MultiBinary):
+        values = [[0, 1]] * int(np.prod(space.shape))
+    else:
+        pairs = zip(space.start.ravel().tolist(), space.nvec.ravel().tolist(), strict=True)
+        values = [list(range(start, start + n)) for start, n in pairs]
+    legal = [{value for value in column if data.draw(st.booleans())} for column in values]
+    row = [value in chosen for column, chosen in zip(values, legal, strict=True) for value in column]
+    mask = ActionMask(space, row)
+    for action in enumerate_actions(space, limit=256):
+        numbers = np.asarray(action).ravel().tolist()
+        assert mask.allows(action) == all(one in chosen for one, chosen in zip(numbers, legal, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "message"),
+    [
+        (spaces.Discrete(3), [1, 0], r"of Discrete\(3\) has 3 truth values, got \[1, 0\]: .* action_mask = False"),
+        (spaces.Discrete(3), np.ones((2, 2)), r"has 3 truth values, got an array of shape \(2, 2\)"),
+        (spaces.Discrete(3), {"legal": [0]}, "has 3 truth values, got {'legal'"),
+        (LAMPS, [1, 1], r"has 2 \+ 3 truth values"),
+        (LAMPS, ([1, 1, 1], [1, 1]), r"has 2 \+ 3 truth values"),
+    ],
+)
+def test_a_wrong_mask_is_an_error_with_the_remedy(space: Any, mask: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrapped(Masked(space, mask))
+
+
+def test_masks_can_be_ignored() -> None:
+    task = GenericTask()
+    task.action_mask = False
+    for kind in (Masked, Asked):
+        assert wrapped(kind(spaces.Discrete(2), [0, 1]), task).fixed_phrases == ("action 0", "action 1")
+
+
+def test_masks_of_endless_spaces_are_ignored() -> None:
+    assert wrapped(Masked(spaces.Box(-1, 1, (1,)), [0, 1]), action_bins=2).prompt.actions == ("use -1", "use 1")
+
+
+def test_an_empty_mask_means_the_end_of_an_episode() -> None:
+    env = wrapped(Masked(spaces.Discrete(2), [1, 0], [0, 0], length=1))
+    _, _, terminated, _, _ = env.step(0)
+    assert terminated
+    assert env.prompt.actions == ("action 0",)
+    env = wrapped(Masked(spaces.Discrete(2), [1, 0], [0, 0], length=2))
+    with pytest.raises(ValueError, match="the env's action mask allows no action although the episode goes on"):
+        env.step(0)
+
+
+def test_an_env_is_not_asked_after_the_end() -> None:
+    class Ends(Asked):
+        def action_masks(self) -> Any:
+            assert len(self.taken) < self.length
+            return super().action_masks()
+
+    env = wrapped(Ends(spaces.Discrete(2), [1, 0], length=1))
+    env.step(0)
+    assert env.prompt.actions == ("action 0",)
+    cut = wrapped(gym.wrappers.TimeLimit(Asked(spaces.Discrete(2), [1, 0], [0, 1]), 1))
+    _, _, _, truncated, _ = cut.step(0)
+    assert truncated
+    assert cut.prompt.actions == ("action 1",), "its value counts, so it is what the env says"
+
+
+def test_answers_in_free_text_name_legal_phrases() -> None:
+    env = wrapped(Asked(spaces.Discrete(2), [0, 1]), Told(), action_mode="generate", on_parse_error="raise")
+    assert env.prompt.actions == ("right",)
+    with pytest.raises(ValueError, match="names no legal action; legal are: right"):
+        env.step("left")
+    env = wrapped(Masked(spaces.Discrete(2), [0, 1]), Told(), action_mode="generate")
+    *_, info = env.step("left")
+    assert info["parse_error"]
+    assert info["action_text"] == "right"
+
+
+def test_answers_that_are_numbers_cannot_be_masked() -> None:
+    with pytest.raises(ValueError, match=r'answers for MultiDiscrete.* are numbers.*use action_mode="score"'):
+        wrapped(Masked(LAMPS, [1] * 5), action_mode="generate")
+
+
+def test_encode_takes_the_mask_of_its_info() -> None:
+    env = wrapped(Asked(spaces.Discrete(2), [1, 0]))
+
+    def actions(info: Any) -> tuple[str, ...]:
+        return Prompt.from_json(env.observation_space.decode(env.encode(1, info))).actions
+
+    assert actions({"action_mask": [0, 1]}) == ("action 1",)
+    assert actions(None) == ("action 0", "action 1")
+
+
+def test_more_actions_than_a_prompt_has_room_for() -> None:
+    """Only the legal ones need room, because an env that is asked never lists all of them."""
+    mask = np.zeros(5000, bool)
+    mask[[7, 4999]] = True
+    assert wrapped(Asked(spaces.Discrete(5000), mask)).prompt.actions == ("action 7", "action 4999")
+
+
+def test_shortened_prompts_are_still_counted_when_the_first_mask_comes() -> None:
+    class Late(Masked):
+        def reset(self, **kwargs: Any) -> Any:
+            return super().reset(**kwargs)[0], {}
+
+    class Long(Told):
+        def format_observation(self, observation: Any) -> str:
+            return "x" * 500
+
+    env = TextObservationWrapper(Late(spaces.Discrete(2), [0, 1]), Long(), max_prompt_bytes=300)
+    with pytest.warns(UserWarning, match="was shortened"):
+        _, info = env.reset()
+    assert env.prompt.actions == ("left", "right")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one warning is enough
+        *_, later = env.step(0)
+    assert env.prompt.actions == ("right",)
+    assert (info["prompt_truncated"], later["prompt_truncated"]) == (1, 2)
+
+
+def test_taxi_is_as_it_was() -> None:
+    env = TextObservationWrapper(gym.make("Taxi-v4"))
+    env.reset(seed=0)
+    assert env.fixed_phrases == ("move down", "move up", "move right", "move left", "pick up", "drop off")
+    generic = wrapped(gym.make("Taxi-v4"))
+    mask = generic.unwrapped.action_mask(generic.unwrapped.s)  # type: ignore[attr-defined]
+    assert generic.prompt.actions == tuple(f"action {index}" for index in np.flatnonzero(mask))
+
+
+def test_a_masked_env_can_be_copied_and_pickled() -> None:
+    env = wrapped(Asked(spaces.Discrete(2), [1, 0]))
+    for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        other.unwrapped.masks = [[0, 1]]
+        other.reset()
+        assert other.prompt.actions == ("action 1",)
+    assert env.prompt.actions == ("action 0",)

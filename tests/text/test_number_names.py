@@ -1,0 +1,298 @@
+"""Names and units of numbers: told where the user or the env has them; what does not fit is refused with the remedy."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from helpers.toy_envs import Toy
+
+from lmpolicy import GenericTask, TextObservationWrapper
+from lmpolicy.text.number_names import Table, name_numbers, rounded
+
+THREE = spaces.Box(np.array([0, -1, -np.inf], np.float32), np.array([1, 1, np.inf], np.float32))
+UNBOUNDED = spaces.Box(-np.inf, np.inf, (3,))
+GRID = spaces.Box(0, 9, (2, 3))
+PARTS = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Discrete(3), c=spaces.Text(5))
+
+
+def bound(space: Any, env: Any = None, **kwargs: Any) -> GenericTask:
+    task = GenericTask(**kwargs)
+    task.bind(env or Toy(space, spaces.Discrete(2)))
+    return task
+
+
+def phrase(task: GenericTask) -> str:
+    return task.system_prompt.removeprefix("You act in the environment Toy. An observation is ").removesuffix(
+        ". Choose the actions that bring the most reward."
+    )
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "units", "value", "described", "words"),
+    [
+        (UNBOUNDED, ("x", "y", "z"), None, [1, 2.5, -3], "3 numbers", "x 1, y 2.5, z -3"),
+        (
+            UNBOUNDED,
+            ("x", "y", "z"),
+            ("m", "", "rad"),
+            [1, 2, 3],
+            "3 numbers (x in m; z in rad)",
+            "x 1, y 2, z 3",
+        ),
+        (UNBOUNDED, ("x", "y", "z"), "m", [1, 2, 3], "3 numbers (x in m; y in m; z in m)", "x 1, y 2, z 3"),
+        (
+            THREE,
+            ("x", "y", "z"),
+            ("", "m", ""),
+            [1, 0, 3],
+            "3 numbers (x 0 to 1; y in m, -1 to 1)",
+            "x 1, y 0, z 3",
+        ),
+        (
+            spaces.Box(0, 255, (2,), np.uint8),
+            ("x", "y"),
+            "cm",
+            [1, 2],
+            "2 whole numbers between 0 and 255 (x in cm; y in cm)",
+            "x 1, y 2",
+        ),
+        (spaces.Box(0, 1, (1,)), ("heat",), None, [0.5], "a number between 0 and 1", "heat 0.5"),
+        (UNBOUNDED, ("joint 1", "joint 2", "z"), None, [1, 2, 3], "3 numbers", "joint 1: 1, joint 2: 2, z 3"),
+        (UNBOUNDED, {2: "z", 0: "x"}, {0: "m"}, [1, 2, 3], "2 numbers (x in m)", "z 3, x 1"),
+        (UNBOUNDED, {1: "y"}, None, [1, 2, 3], "a number", "y 2"),
+        (
+            UNBOUNDED,
+            {"places": ("x", "y"), "speeds": ("x",)},
+            {"places": "m"},
+            [1, 2, 3],
+            "3 numbers (places in m)",
+            "places: x 1, y 2\nspeeds: x 3",
+        ),
+        (
+            GRID,
+            ("x", "y", "z"),
+            None,
+            [[1, 2, 3], [4, 5, 6]],
+            "2 rows of 3 numbers",
+            "row 0: x 1, y 2, z 3\nrow 1: x 4, y 5, z 6",
+        ),
+        (
+            GRID,
+            (("you", "they"), ("x", "y", "z")),
+            ("m", "m", ""),
+            [[1, 2, 3], [4, 5, 6]],
+            "2 rows of 3 numbers (x in m, y in m)",
+            "you: x 1, y 2, z 3\nthey: x 4, y 5, z 6",
+        ),
+        (GRID, {0: "first", 5: "last"}, None, [[1, 2, 3], [4, 5, 6]], "2 numbers between 0 and 9", "first 1, last 6"),
+        (
+            GRID,
+            Table(("you", "they"), ("there", "x", "y"), present="there", remark="both here"),
+            ("", "m", "m"),
+            [[1, 2, 3], [0, 0, 0]],
+            "up to 2 rows of 2 numbers (x in m, y in m), both here",
+            "you: x 2, y 3",
+        ),
+        (
+            GRID,
+            Table(("a", "b"), ("there", "x", "y"), present="there"),
+            None,
+            np.zeros((2, 3)),
+            "up to 2 rows of 2 numbers",
+            "empty",
+        ),
+        (spaces.Discrete(3, start=1), ("start", "hall", "exit"), None, 2, "one of 3 options", "hall"),
+        (
+            spaces.MultiBinary(2),
+            ("door", "window"),
+            None,
+            [1, 0],
+            "2 whole numbers between 0 and 1",
+            "door 1, window 0",
+        ),
+        (
+            PARTS,
+            {"a": ("x", "y"), "b": "level"},
+            {"a": "m"},
+            {"a": [0, 1], "b": 2, "c": "hi"},
+            "several parts (a: 2 numbers between 0 and 1 (x in m; y in m); level: one of 3 options, 0 to 2; "
+            "c: a text of length 1 to 5)",
+            "a: x 0, y 1\nlevel: 2\nc: hi",
+        ),
+        (
+            spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
+            ("total", ("x", "y")),
+            ("points", None),
+            (2, [0, 1]),
+            "several parts (total: one of 3 options, 0 to 2 in points; item 1: 2 numbers between 0 and 1)",
+            "total: 2\nitem 1: x 0, y 1",
+        ),
+        (
+            spaces.Dict(inner=spaces.Dict(a=spaces.Box(0, 1, (2,)))),
+            {"inner": {"a": {"p": ("x",), "q": ("y",)}}},
+            None,
+            {"inner": {"a": [0, 1]}},
+            "several parts (inner: several parts (a: 2 numbers between 0 and 1))",
+            "inner: a: (p: x 0; q: y 1)",
+        ),
+    ],
+)
+def test_named_numbers(space: Any, names: Any, units: Any, value: Any, described: str, words: str) -> None:
+    task = bound(space, names=names, units=units)
+    assert phrase(task) == described
+    assert task.format_observation(value) == words
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "units", "message"),
+    [
+        (
+            UNBOUNDED,
+            ("x", "y"),
+            None,
+            "has 3 numbers, but there are names for 2: give names for all .*or map the indices",
+        ),
+        (UNBOUNDED, "xyz", None, "the observation has 3 numbers, but there are names for 'xyz'"),
+        (UNBOUNDED, ("x", "x", "z"), None, r"names of the observation must differ, got \['x', 'x', 'z'\]"),
+        (UNBOUNDED, ("x", "", "z"), None, "must not be empty; to tell only some numbers, map"),
+        (UNBOUNDED, ("x", 2, "z"), None, "each of the names of the observation must be a string, got 2"),
+        (UNBOUNDED, {3: "x"}, None, r"names of the observation are under the indices 0 to 2, got \[3\]"),
+        (UNBOUNDED, {0: "x", 1: "x"}, None, "must differ"),
+        (UNBOUNDED, {0: 7}, None, "must be a string, got 7"),
+        (UNBOUNDED, {"places": ("x", "y")}, None, "has 3 numbers, but there are names for 2"),
+        (UNBOUNDED, {"places": ("x", "x", "y")}, None, "names of 'places' of the observation must differ"),
+        (UNBOUNDED, ("x", "y", "z"), ("m",), "the observation has 3 parts, but there are units for 1"),
+        (UNBOUNDED, ("x", "y", "z"), ("m", 1, "m"), "a unit of the observation must be a string, got 1"),
+        (UNBOUNDED, ("x", "y", "z"), {4: "m"}, r"units of the observation .* the keys \[0, 1, 2\], but there is 4"),
+        (UNBOUNDED, {"all": ("x", "y", "z")}, {"some": "m"}, r"under the keys \['all'\], but there is 'some'"),
+        (GRID, ("x", "y"), None, "has 3 columns, but there are names for 2"),
+        (GRID, (("a",), ("x", "y", "z")), None, "has 2 rows, but there are names for 1"),
+        (UNBOUNDED, Table(("a",), ("x",)), None, "rows and columns are for two dimensions, but the observation has 1"),
+        (PARTS, ("x", "y", "z"), None, r"3 parts, but there are names for 3: map the keys \['a', 'b', 'c'\]"),
+        (PARTS, {"d": "x"}, None, r"under the keys \['a', 'b', 'c'\], but there is 'd'"),
+        (PARTS, {"a": ("x",)}, None, r"the observation\['a'\] has 2 numbers, but there are names for 1"),
+        (PARTS, {"c": ("x",)}, None, r"names are for numbers, but the observation\['c'\] is Text"),
+        (spaces.Discrete(3), ("x", "y"), None, "has 3 values, but there are names for 2"),
+        (spaces.Text(5), ("x",), None, "names are for numbers, but the observation is Text"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_with_the_remedy(space: Any, names: Any, units: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bound(space, names=names, units=units)
+
+
+def test_units_without_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="units are of numbers that have names: pass names"):
+        GenericTask(units="m")
+
+
+@pytest.mark.parametrize("decimals", [-1, 1.5, True, "2"])
+def test_wrong_decimals(decimals: Any) -> None:
+    with pytest.raises(ValueError, match="decimals is the number of digits behind the point, 0 or more"):
+        GenericTask(decimals=decimals)
+
+
+def test_decimals_round_every_number_that_is_not_whole() -> None:
+    space = spaces.Dict(a=spaces.Box(-9, 9, (3,)), b=spaces.Tuple((spaces.Box(0, 1000, ()), spaces.Discrete(3))))
+    value = {"a": np.array([0.0273, -1.26, 6.1e-17]), "b": (np.float32(345.678), 2)}
+    assert bound(space).format_observation(value) == "a: 0.0273, -1.26, 6.1e-17\nb: item 0: 346; item 1: 2"
+    assert bound(space, decimals=1).format_observation(value) == "a: 0, -1.3, 0\nb: item 0: 346; item 1: 2"
+    assert bound(space, decimals=0).format_observation(value) == "a: 0, -1, 0\nb: item 0: 346; item 1: 2"
+    assert bound(THREE, names=("x", "y", "z"), decimals=1).format_observation([0.04, 0.06, 5]) == "x 0, y 0.1, z 5"
+    assert rounded([np.float64(1.26), "text", 7], 1) == [1.3, "text", 7]
+
+
+def test_long_lists_of_bounds_are_left_out() -> None:
+    high = np.arange(1, 18, dtype=np.float32)
+    space = spaces.Box(np.zeros(17, np.float32), high)
+    names = [f"n{index}x" for index in range(17)]
+    assert phrase(bound(space, names=names)) == "17 numbers"
+
+
+def test_the_limit_is_for_the_numbers_that_are_told() -> None:
+    ram = spaces.Box(0, 255, (128,), np.uint8)
+    task = bound(ram, names={5: "x", 77: "y"})
+    value = np.arange(128, dtype=np.uint8)
+    assert task.format_observation(value) == "x 5, y 77"
+    with pytest.raises(ValueError, match="has 128 numbers, too many"):
+        bound(ram, names=[f"byte {index}" for index in range(128)])
+    assert bound(ram, names=[f"byte {index}" for index in range(128)], max_numbers=128)
+
+
+# --- names that the env has -----------------------------------------------------------------------
+
+
+class Named(Toy):
+    """Has names for its numbers."""
+
+    observation_names = ("x", "y", "z")
+    observation_units = ("m", "m", "rad")
+
+
+def test_names_of_the_env() -> None:
+    env = Named(UNBOUNDED, spaces.Discrete(2))
+    task = bound(None, env=env)
+    assert "An observation is 3 numbers (x in m; y in m; z in rad)." in task.system_prompt
+    assert task.format_observation([1, 2, 3]) == "x 1, y 2, z 3"
+    assert bound(None, env=env, names=()).format_observation([1, 2, 3]) == "1, 2, 3"
+    assert bound(None, env=env, names={0: "east"}).format_observation([1, 2, 3]) == "east 1"
+
+
+def test_names_of_the_env_are_found_through_wrappers_but_units_only_where_numbers_are_as_they_were() -> None:
+    env = Named(UNBOUNDED, spaces.Discrete(2))
+    limited = bound(None, env=gym.wrappers.TimeLimit(env, 3))
+    assert "3 numbers (x in m; y in m; z in rad)." in limited.system_prompt
+    normal = bound(None, env=gym.wrappers.TransformObservation(env, lambda value: value / 10, UNBOUNDED))
+    assert "3 numbers. " in normal.system_prompt
+    assert normal.format_observation([1, 2, 3]) == "x 1, y 2, z 3"
+    flat = gym.wrappers.TransformObservation(env, lambda value: value[:2], spaces.Box(-9, 9, (2,)))
+    assert bound(None, env=flat).format_observation([1, 2]) == "1, 2"
+
+
+def test_names_of_the_env_that_do_not_fit_are_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lmpolicy")
+    task = bound(None, env=Named(spaces.Box(-9, 9, (2,)), spaces.Discrete(2)))
+    assert task.format_observation([1, 2]) == "1, 2"
+    assert "names of numbers are not used: the observation has 2 numbers" in caplog.text
+
+
+def vehicles(space: Any, **settings: Any) -> Toy:
+    env = Toy(space, spaces.Discrete(2))
+    env.observation_type = SimpleNamespace(features=["presence", "x", "cos_h"], **settings)  # type: ignore[attr-defined]
+    return env
+
+
+def test_features_of_highway_env() -> None:
+    value = [[1, 20.5, 1], [1, -7, 0.5], [0, 0, 0]]
+    seen = bound(None, env=vehicles(spaces.Box(-9, 9, (3, 3)), normalize=False, absolute=False))
+    assert "An observation is up to 3 rows of 2 numbers (x in m), those of other vehicles relative to you." in (
+        seen.system_prompt
+    )
+    assert seen.format_observation(value) == "you: x 20.5, cos h 1\nvehicle 1: x -7, cos h 0.5"
+    normal = bound(None, env=vehicles(spaces.Box(-9, 9, (3, 3)), normalize=True, absolute=True))
+    assert "An observation is up to 3 rows of 2 numbers. " in normal.system_prompt
+    goals = spaces.Dict(goal=spaces.Box(-9, 9, (3,)), now=spaces.Box(-9, 9, (3,)))
+    parked = bound(None, env=vehicles(goals, normalize=False, scales=[100, 1, 1]))
+    assert " in m" not in parked.system_prompt
+    assert parked.format_observation({"goal": [1, 2, 3], "now": [4, 5, 6]}) == (
+        "goal: presence 1, x 2, cos h 3\nnow: presence 4, x 5, cos h 6"
+    )
+
+
+def test_named_observations_become_prompts() -> None:
+    env = TextObservationWrapper(Named(spaces.Box(0, 0, (3,)), spaces.Discrete(2)), history=1)
+    env.reset(seed=0)
+    env.step(0)
+    assert [text for role, text in env.prompt.messages if role == "user"] == ["x 0, y 0, z 0"] * 2
+
+
+def test_a_value_of_another_shape_is_an_error() -> None:
+    part = name_numbers(GRID, ("x", "y", "z"))
+    assert part.count == 6
+    with pytest.raises(ValueError, match="zip"):
+        bound(GRID, names=("x", "y", "z")).format_observation([[1, 2, 3]])
