@@ -39,7 +39,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(collections|typing|pathlib|copy)\..*"),
     (r"py:.*", r"(Any|BaseCallback|Callable|Distribution|Mapping|Monitor|Path|PyTorchObs|RecordConstructorArgs)"),
     (r"py:.*", r"(Schedule|Self|Sequence|VecEnv|VecEnvObs|VecEnvStepReturn|VecEnvWrapper|ActorCriticPolicy)"),
-    (r"py:.*", r"(OnPolicyAlgorithm|Names|Opponent|Units)"),
+    (r"py:.*", r"(OnPolicyAlgorithm|Names|Opponent|Units|WordEncoder)"),
     # The inside of the package: see the page on architecture, which speaks of it in prose.
     (r"py:.*", r"lmpolicy\.(lm|bundled|pretraining)\..*"),
     (r"py:.*", r"lmpolicy\.models\.(checks|converting|errors|names|progress|resolving)\..*"),

@@ -60,10 +60,10 @@ class WordFeatures(VecEnvWrapper):
 
     :param venv: envs in words, as :meth:`Hyperparameters.make_env` makes them; several
         :class:`~lmpolicy.TextObservationWrapper` in one VecEnv.
-    :param encoder: how texts are read, :attr:`encoder` of other envs with the same words, e.g. those of the training.
+    :param encoder: how texts are read, ``encoder`` of other envs with the same words, e.g. those of the training.
         Default: learnt from random play in ``venv``.
     :param play: env steps of that random play, over all envs. Name them beside the env steps of training. They are in
-        :attr:`played`.
+        ``played``.
     :param seed: seed of random play, and of the draws among phrases without a name.
     :raises TypeError: if the envs are not in words, or do not choose among phrases.
     :raises ValueError: if ``play`` is no positive number.
