@@ -158,7 +158,7 @@ class EnvWords:
         if self.phrases is None:
             self._refuse_mask(info)
             return {}
-        if self.phrases.follow_masks(info):
+        if info.get(MASK) is not None and self.phrases.follow_masks():
             shortened, self.composer = self.composer.shortened, self._make_composer()
             self.composer.shortened = shortened
         fixed = self.phrases.fixed

@@ -58,15 +58,14 @@ class ActionPhrases:
             self.width = len(self.named)
             self.fixed = None if self._heeds_masks and task.is_masked else self.named
 
-    def follow_masks(self, info: dict[str, Any]) -> bool:
-        """Let the phrases differ from state to state if the env has an action mask.
+    def follow_masks(self) -> bool:
+        """Let the phrases differ from state to state, because the env has shown an action mask.
 
         An env that has no method ``action_masks`` shows its first mask when it is reset.
 
-        :param info: the env's own info.
         :return: whether :attr:`fixed` was given up.
         """
-        if self.fixed is None or not self._heeds_masks or info.get(MASK) is None:
+        if self.fixed is None or not self._heeds_masks:
             return False
         self.fixed = None
         return True

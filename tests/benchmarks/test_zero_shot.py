@@ -101,9 +101,9 @@ def test_ended_envs_wait_and_each_episode_has_its_seed() -> None:
         assert (episode.total, episode.ended) == (total, True)
 
 
-def test_an_answer_that_cannot_be_read_costs_nothing() -> None:
-    """The first legal phrase takes its place: with one token, Blackjack's answers name none, and each hand sticks."""
-    cell = Cell(TRIALS["blackjack"], WRITE, "lmpolicy/bundled", "", False, 30, 1)
+def test_an_answer_that_cannot_be_read_costs_nothing(llama: str) -> None:
+    """The first legal phrase takes its place: one token of random weights names none, and each hand sticks."""
+    cell = Cell(TRIALS["blackjack"], WRITE, llama, "", False, 30, 1)
     row = measure(cell)
     assert row["parse_error_rate"] == "1"
     sticking = play(make_envs("Blackjack-v1", 30, task=cell.settings.task), lambda envs, _: ["stick"] * len(envs))
