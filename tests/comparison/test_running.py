@@ -114,14 +114,13 @@ def test_what_is_complete_is_kept_and_no_process_stays(way: signal.Signals, tmp_
     assert found.runs["random", 0] == kept["random", 0], "not run again"
 
 
-def test_failed_cells_are_named_after_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failed_cells_are_named_after_the_others() -> None:
     done: list[str] = []
     good, bad = cell(), cell(method="classic-raw")
     bad = replace(bad, experiment=replace(bad.experiment, classic=ClassicSettings(ppo={"colour": 1})))
     with pytest.raises(CellError, match=r"1 of 2 cells failed.*\nside classic-raw seed 0: TypeError: .*colour"):
         run_in_processes([bad, good], 2, lambda one, rows: done.append(str(one)))
     assert done == ["side random seed 0"]
-    assert "Traceback" in capfd.readouterr().err
 
 
 def test_an_env_that_cannot_be_sent_is_refused() -> None:
