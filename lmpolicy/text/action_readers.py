@@ -147,7 +147,7 @@ class AnswerReader(ActionReader):
         self.cue = task.cue or (THINKING_CUE if n_phrases else CUE)
 
     def _instruction(self, with_phrases: bool, bundled: bool) -> str:
-        """Say how to answer. The bundled LMs are told nothing, because they know only one way."""
+        """Say how to answer. The bundled LM is told nothing, because it knows only one way."""
         if self.task.answer_format is not None:
             return self.task.answer_format
         if bundled or self.tokenizer.chat_template is None:

@@ -66,7 +66,7 @@ class TextTask:
 
     answer_format: str | None = None
     """With ``action_mode="generate"``: what the system prompt says about how to answer. ``None``: the prompt asks for
-    ``Action:`` and one of the possible actions at the end; a model without chat template and the bundled LMs are told
+    ``Action:`` and one of the possible actions at the end; a model without chat template and the bundled LM are told
     nothing."""
 
     cue: str | None = None

@@ -47,10 +47,9 @@ def make_multi_env(
         ['wet True', 'wet False']
 
     All rows have the same length. The action space is as wide as that of the env with most phrases; an env with fewer
-    phrases never offers the other indices, and the policy gives them probability 0. If different bundled LMs have read
-    about the envs, the policy takes the default one unless it is given a model. Every ``info`` of a step or reset
-    holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own, without training
-    wrapper or scaling.
+    phrases never offers the other indices, and the policy gives them probability 0. Every ``info``
+    of a step or reset holds ``env_id``, the name of the env. The returns in ``info["episode"]`` are the env's own,
+    without training wrapper or scaling.
 
     To evaluate on one of the envs, make it with the same spaces and its own rewards::
 

@@ -1,4 +1,4 @@
-"""The table of named models: unique names, settings that the policy takes, and bundled LMs as they are."""
+"""The table of named models: unique names, settings that the policy takes, and the bundled LM as it is."""
 
 from __future__ import annotations
 
