@@ -122,6 +122,8 @@ def training(page: Page) -> str:
     else:
         kwargs = page.env_kwargs if page.package or page.name == "frozenlake" else {}
         make = f'lmpolicy.hyperparameters("{page.env_id}"{arguments(kwargs)})'
+        if len(f"settings = {make}") > 120:  # as the formatter breaks it
+            make = make.replace("(", "(\n    ", 1).removesuffix(")") + "\n)"
     return "\n".join(
         [
             "```python",
@@ -187,7 +189,8 @@ def index_text() -> str:
             "|---|---|---|---|",
             *lines,
             "",
-            "An environment that is not here works, too: [Any other environment](generic.md).",
+            "An environment that is not here works, too: [Any other environment](generic.md). [Which settings for my",
+            "environment?](../guide/which-settings.md) says what to begin with.",
             "",
             "```{toctree}",
             ":hidden:",
