@@ -1,6 +1,6 @@
 """Read from a page which file each of its figures is from, and compare.
 
-A page says it in comments, which readers do not see. At the end of a paragraph, a line for each row of a file::
+A page says it in comments, which readers do not see. Behind a paragraph or table, a line for each row of a file::
 
     The seed above ended at 407 out of 500, in 2.5 minutes.
     <!-- from
@@ -33,7 +33,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -148,7 +147,7 @@ class Block:
         if self.is_table:
             if CHECKED.match(self.marker):
                 return []
-            lines = COMMENT.sub("", self.text).splitlines()[2:]
+            lines = COMMENT.sub("", self.text).strip().splitlines()[2:]
             cells = [cell for line in lines for cell in cells_of(line)[1:]]
             found = [number for cell in cells for number in NUMBER.findall(plain(cell))]
         else:
@@ -170,11 +169,10 @@ def cells_of(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def blocks(page: Path) -> Iterator[Block]:
+def blocks(page: Path) -> list[Block]:
     """The parts of a page that may have figures, without code and headings."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    section, marker = "", ""
-    # A comment may hold an empty line or a list; it stays with its block.
+    section, marker, found = "", "", list[Block]()
     for part in re.split(r"\n\s*\n|\n(?=- )|\n(?=#)|(?<=-->)\n(?=\|)", text):
         part = part.strip()
         alone = COMMENT.fullmatch(part)
@@ -183,9 +181,12 @@ def blocks(page: Path) -> Iterator[Block]:
             part = "\n".join(part.splitlines()[1:]).strip()
         if alone and (TABLE.match(alone[1]) or CHECKED.match(alone[1])):
             marker = alone[1]
+        elif alone and found:  # behind a table, which it would end, there is an empty line
+            found[-1].text += f"\n{part}"
         elif part:
-            yield check(Block(section, part, marker if part.startswith("|") else ""))
+            found.append(Block(section, part, marker if part.startswith("|") else ""))
             marker = ""
+    return [check(block) for block in found]
 
 
 def check(block: Block) -> Block:
@@ -228,7 +229,7 @@ def _check_table(block: Block) -> None:
         block.wrong.append(f"cannot read <!-- {block.marker} -->")
         return
     name, common, key = said[1], filters(said[2]), said[3]
-    head, _, *lines = (cells_of(line) for line in COMMENT.sub("", block.text).splitlines())
+    head, _, *lines = (cells_of(line) for line in COMMENT.sub("", block.text).strip().splitlines())
     listed = (
         [entry.strip() for entry in said[4].split(";")] if said[4] else [re.sub("[ᵃᵇ]", "", row[0]) for row in lines]
     )
