@@ -1,4 +1,4 @@
-"""What a warm start from 20 episodes is worth, and whether PPO keeps it: the bundled LM on three tasks, a real one on one.
+"""What a warm start from 20 episodes is worth, and whether PPO keeps it: bundled LM on three tasks, a real one on one.
 
     python -m benchmarks.warm_start                                   # all methods, five seeds: hours
     python -m benchmarks.warm_start --tasks lake --methods scratch warm --seeds 100
