@@ -99,7 +99,7 @@ PACKAGES: dict[type[TextTask], str] = {
     TextWorldExpress: "textworld-express",
     TicTacToe: "pettingzoo",
 }
-"""The package that has the envs of a family, unless they are made here. Each is an extra of lmpolicy with the same name."""
+"""The package that has the envs of a family, unless they are made here: an extra of lmpolicy with the same name."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:

@@ -164,6 +164,15 @@ class House:
             return Outcome(replace(state, television=action == TV_ON), steps)
         return self._in_kitchen(state, action)
 
+    def at_least(self, state: HouseState) -> int:
+        """Return how many steps the task needs at the least: all doors, and a move of the hands for each thing."""
+        goal = ROOM_OF[MICROWAVE] if self.task == "food" else ROOM_OF[SOFA]
+        ready = (HANDS, MICROWAVE) if self.task == "food" else (HANDS, TABLES[goal])
+        missing = [place for thing in TASKS[self.task] if (place := state.place(thing)) not in ready]
+        rooms = [ROOM_OF[place] for place in missing] or [goal]
+        doors = max(self.doors_between(state.room, room) + self.doors_between(room, goal) for room in rooms)
+        return THROUGH_DOOR * doors + len(missing) + 1
+
     def doors_between(self, start: str, end: str) -> int:
         """Return how many doors there are on the shortest way between two rooms."""
         return self._doors[start, end]

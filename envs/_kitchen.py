@@ -99,6 +99,7 @@ class Kitchen:
         self.cells = frozenset().union(*self._views.values())  # the middle of wide counters is too far from the floor
         taken = set(self.furniture.values())
         self.counters = tuple(cell for cell in counters_of(self.rows) if cell not in taken)
+        self._nearest: dict[tuple[Cell, Cell], Cell] = {}
         self._ways: dict[tuple[Cell, Cell], tuple[Cell, ...]] = {}
 
     def start(self, cook: Cell, places: Iterable[Cell]) -> KitchenState:
@@ -121,7 +122,7 @@ class Kitchen:
         return (
             *(self._may_take(state, thing, held) for thing in THINGS),
             *(loose and board in boards and self._lying(state, self.furniture[board]) is None for board in BOARDS),
-            held is not None and self._nearest_free(state) is not None,
+            held is not None and bool(self._free(state)),
             held is None and self._board_to_chop(state) is not None,
             held is not None and self.found(state, HATCH),
             state.seen != self.cells,
@@ -142,8 +143,10 @@ class Kitchen:
             state, steps = self._go(state, self.furniture[HATCH])
             served = held == PLATE and set(state.on_plate()) == set(self.recipe)
             return Outcome(state, steps + 1, SERVED if served else WRONG, served)
-        cell = self._nearest_free(state) if action == PUT_DOWN else self.furniture[BOARDS[action - PUT[BOARDS[0]]]]
-        assert cell is not None
+        if action == PUT_DOWN:
+            cell = min(self._free(state), key=lambda one: self._distance(state.cook, one))
+        else:
+            cell = self.furniture[BOARDS[action - PUT[BOARDS[0]]]]
         state, steps = self._go(state, cell)
         return Outcome(state.moved(held, cell), steps + 1)
 
@@ -201,9 +204,9 @@ class Kitchen:
         ready = [board for board in boards if self._lying(state, board) not in (None, *state.chopped)]
         return min(ready, key=lambda cell: self._distance(state.cook, cell), default=None)
 
-    def _nearest_free(self, state: KitchenState) -> Cell | None:
-        free = [cell for cell in self.counters if cell in state.seen and self._lying(state, cell) is None]
-        return min(free, key=lambda cell: self._distance(state.cook, cell), default=None)
+    def _free(self, state: KitchenState) -> list[Cell]:
+        """Return the counters on which the cook can put a thing."""
+        return [cell for cell in self.counters if cell in state.seen and cell not in state.places]
 
     def _lookout(self, state: KitchenState) -> Cell:
         """Return the cell from which most that was not seen comes into view; of several, the nearest."""
@@ -227,8 +230,10 @@ class Kitchen:
 
     def _beside(self, start: Cell, cell: Cell) -> Cell:
         """Return the nearest cell of the floor beside a counter."""
-        beside = [one for one in neighbours_of(cell) if one in self.floor]
-        return start if cell == start else min(beside, key=lambda one: len(self._way(start, one)))
+        if (start, cell) not in self._nearest:
+            beside = [one for one in neighbours_of(cell) if one in self._views]
+            self._nearest[start, cell] = min(beside, key=lambda one: len(self._way(start, one)))
+        return start if cell == start else self._nearest[start, cell]
 
     def _distance(self, start: Cell, cell: Cell) -> int:
         return len(self._way(start, self._beside(start, cell)))

@@ -29,22 +29,31 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lmpolicy.envs._house import (
+    CLOSE_FRIDGE,
+    CLOSE_MICROWAVE,
     FRIDGE,
     GO,
     HANDS,
+    HEAT,
     LOADS,
     MICROWAVE,
     OPEN_FRIDGE,
+    OPEN_MICROWAVE,
     PHRASES,
     PLANS,
+    PUT_IN,
     ROOM_OF,
     ROOMS,
+    SIT,
     STAND,
     STARTS,
     TABLES,
+    TAKE,
     TASKS,
     TELEVISION,
     THINGS,
+    TV_OFF,
+    TV_ON,
     House,
     HouseState,
 )
@@ -268,7 +277,7 @@ class HouseholdExpert:
             return STAND if state.sitting else _search(house, state)
         if house is not self._house or state not in self._plan:
             self._house = house
-            self._plan = dict(shortest_plan(house, state, range(len(PHRASES)), _key, lambda _: 0))
+            self._plan = dict(shortest_plan(house, state, _useful(house.task), _key, house.at_least))
         return self._plan[state]
 
 
@@ -278,6 +287,13 @@ def _search(house: House, state: HouseState) -> int:
         return OPEN_FRIDGE
     unseen = [room for room in ROOMS if room not in state.seen] or [ROOM_OF[FRIDGE]]
     return GO + ROOMS.index(min(unseen, key=lambda room: house.doors_between(state.room, room)))
+
+
+def _useful(task: str) -> list[int]:
+    """Return the actions that may bring a task nearer."""
+    others = [TAKE + number for number, thing in enumerate(THINGS) if thing not in TASKS[task]]
+    idle = (TV_ON, TV_OFF, SIT) if task == "food" else (PUT_IN, OPEN_MICROWAVE, CLOSE_MICROWAVE, HEAT, TV_OFF)
+    return [action for action in range(len(PHRASES)) if action not in (*others, *idle, CLOSE_FRIDGE)]
 
 
 def _key(state: HouseState) -> Hashable:
