@@ -51,6 +51,12 @@ PHRASES = (
 GO, TAKE, PUT = 0, len(ROOMS), len(ROOMS) + len(THINGS)
 """The first of the actions for each room, and for each thing."""
 PUT_IN, OPEN_FRIDGE, CLOSE_FRIDGE, OPEN_MICROWAVE, CLOSE_MICROWAVE, HEAT, TV_ON, TV_OFF, SIT, STAND = range(10, 20)
+_WALKS, _FRIDGE = (*range(GO, TAKE),), (OPEN_FRIDGE, CLOSE_FRIDGE)
+OFFERED = {
+    "food": (*_WALKS, TAKE, PUT, PUT_IN, *_FRIDGE, OPEN_MICROWAVE, CLOSE_MICROWAVE, HEAT),
+    "entertainment": (*_WALKS, TAKE + 1, TAKE + 2, PUT + 1, PUT + 2, *_FRIDGE, TV_ON, TV_OFF, SIT, STAND),
+}
+"""The actions that belong to a task. The others distract from it."""
 LOADS = 2
 """Things that can be carried at a time: one in each hand."""
 THROUGH_DOOR, ACROSS_ROOM, HEATING = 4, 2, 5
@@ -102,10 +108,12 @@ class House:
 
     :param doors: pairs of rooms, as in :data:`PLANS`.
     :param task: one of :data:`TASKS`.
+    :param distractors: whether the actions of the other task are offered, too.
     """
 
-    def __init__(self, doors: Iterable[tuple[str, str]], task: str) -> None:
+    def __init__(self, doors: Iterable[tuple[str, str]], task: str, distractors: bool) -> None:
         self.task = task
+        self._offered = [distractors or action in OFFERED[task] for action in range(len(PHRASES))]
         self._doors = _count_doors(tuple(doors))
 
     def start(self, room: str, places: Mapping[str, str], opened: Iterable[str], known: bool) -> HouseState:
@@ -121,6 +129,9 @@ class House:
 
     def legal(self, state: HouseState) -> tuple[bool, ...]:
         """Return for each macro-action whether it is legal. This depends on nothing that is not in this room."""
+        return tuple(may and offered for may, offered in zip(self._possible(state), self._offered, strict=True))
+
+    def _possible(self, state: HouseState) -> tuple[bool, ...]:
         up, free = not state.sitting, len(state.held) < LOADS
         kitchen, lounge = (up and free and state.room == room for room in ROOMS[:2])
         opened, closed = (lambda box: box in state.open), (lambda box: box not in state.open)

@@ -30,30 +30,26 @@ from numpy.typing import NDArray
 
 from lmpolicy.envs._house import (
     CLOSE_FRIDGE,
-    CLOSE_MICROWAVE,
     FRIDGE,
     GO,
     HANDS,
-    HEAT,
     LOADS,
     MICROWAVE,
+    OFFERED,
     OPEN_FRIDGE,
-    OPEN_MICROWAVE,
     PHRASES,
     PLANS,
+    PUT,
     PUT_IN,
     ROOM_OF,
     ROOMS,
-    SIT,
     STAND,
     STARTS,
     TABLES,
-    TAKE,
     TASKS,
     TELEVISION,
     THINGS,
     TV_OFF,
-    TV_ON,
     House,
     HouseState,
 )
@@ -99,6 +95,7 @@ class HouseholdEnv(gym.Env):
 
     :param task: ``"food"`` or ``"entertainment"``.
     :param plans: of the houses that are drawn from: ``"row"``, ``"ring"``, ``"hall"``.
+    :param distractors: whether the other task's things are there and its actions are offered, too.
     :param partial_view: whether the agent sees one room at a time. False: it knows from the start where everything is.
     :param render_mode: ``"ansi"``: :meth:`render` lists what the agent knows.
     :raises ValueError: if a parameter is out of range; the message says what there is.
@@ -111,6 +108,7 @@ class HouseholdEnv(gym.Env):
         self,
         task: str = DEFAULT_TASK,
         plans: Sequence[str] = tuple(PLANS),
+        distractors: bool = False,
         partial_view: bool = True,
         render_mode: str | None = None,
     ) -> None:
@@ -121,7 +119,8 @@ class HouseholdEnv(gym.Env):
         if render_mode not in (None, "ansi"):
             # Not a ValueError: Stable-Baselines3's make_vec_env asks for "rgb_array" and takes this for a no.
             raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
-        self.task, self.plans, self.partial_view, self.render_mode = task, tuple(plans), partial_view, render_mode
+        self.task, self.plans, self.distractors, self.partial_view = task, tuple(plans), distractors, partial_view
+        self.render_mode = render_mode
         self.action_space = spaces.Discrete(len(PHRASES))
         places, seen = [len(PLACES) + 1] * len(THINGS), [2] * (len(ROOMS) + 1)
         self.observation_space = spaces.MultiDiscrete([len(ROOMS), *places, 3, 3, 3, 2, *seen])
@@ -141,7 +140,7 @@ class HouseholdEnv(gym.Env):
         def draw(choices: Sequence[str]) -> str:
             return choices[int(self.np_random.integers(len(choices)))]
 
-        self.house = House(PLANS[draw(self.plans)], self.task)
+        self.house = House(PLANS[draw(self.plans)], self.task, self.distractors)
         places = {thing: draw(starts) for thing, starts in STARTS.items()}
         opened = [MICROWAVE] if self.np_random.random() < 0.5 else []
         self.state = self.house.start(draw(ROOMS), places, opened, known=not self.partial_view)
@@ -165,7 +164,16 @@ class HouseholdEnv(gym.Env):
 
     def render(self) -> str | None:
         """List what the agent knows."""
-        return None if self.render_mode is None else Household().format_observation(self._observe())
+        if self.render_mode is None:
+            return None
+        words = Household()
+        words.bind(self)
+        return words.format_observation(self._observe())
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The things that are in the house."""
+        return THINGS if self.distractors else TASKS[self.task]
 
     def running(self) -> tuple[House, HouseState]:
         """Return the rules of this episode, and where it stands.
@@ -179,7 +187,8 @@ class HouseholdEnv(gym.Env):
     def _observe(self) -> NDArray[np.int64]:
         _, state = self.running()
         boxes = [(box in state.open) + CLOSED if ROOM_OF[box] in state.seen else UNSEEN for box in (FRIDGE, MICROWAVE)]
-        places = [PLACES.index(state.place(thing)) + 1 if state.knows(thing) else UNSEEN for thing in THINGS]
+        known = [thing in self.things and state.knows(thing) for thing in THINGS]
+        places = [PLACES.index(place) + 1 if seen else UNSEEN for place, seen in zip(state.places, known, strict=True)]
         television = state.television + OFF if ROOM_OF[TELEVISION] in state.seen else UNSEEN
         seen = (place in state.seen for place in (*ROOMS, FRIDGE))
         row = [ROOMS.index(state.room), *places, *boxes, television, state.sitting, *seen]
@@ -198,6 +207,7 @@ class Household(TextTask):
     def __init__(self, list_actions: bool = True) -> None:
         super().__init__()
         self.list_actions = list_actions
+        self._told: tuple[str, ...] = (*THINGS, FRIDGE, MICROWAVE, TELEVISION)
 
     def bind(self, env: gym.Env) -> None:
         """Read the task from the env.
@@ -206,6 +216,8 @@ class Household(TextTask):
         """
         super().bind(env)
         inner: Any = env.unwrapped
+        device = {"food": MICROWAVE, "entertainment": TELEVISION}[inner.task]
+        self._told = (*inner.things, FRIDGE, *((MICROWAVE, TELEVISION) if inner.distractors else (device,)))
         self.system_prompt = (
             f"You are at home. {GOALS[inner.task]} The rooms are {listed([f'the {room}' for room in ROOMS])}. You see "
             "the room where you are, and what is open. You can carry two things; fridge, microwave and television need "
@@ -234,8 +246,8 @@ class Household(TextTask):
             ("microwave", microwave, ("closed", "open")),
             ("television", television, ("off", "on")),
         ):
-            told += [f"The {name} is {words[code - 1]}."] if code else []
-        missing = [f"the {thing}" for thing, code in places.items() if not code]
+            told += [f"The {name} is {words[code - 1]}."] if code and name in self._told else []
+        missing = [f"the {thing}" for thing, code in places.items() if not code and thing in self._told]
         told += [f"Not found yet: {listed(missing)}."] if missing else []
         unseen = [
             f"the {name}" for name, seen in zip((*ROOMS, "inside of the fridge"), rest[7:], strict=True) if not seen
@@ -291,9 +303,8 @@ def _search(house: House, state: HouseState) -> int:
 
 def _useful(task: str) -> list[int]:
     """Return the actions that may bring a task nearer."""
-    others = [TAKE + number for number, thing in enumerate(THINGS) if thing not in TASKS[task]]
-    idle = (TV_ON, TV_OFF, SIT) if task == "food" else (PUT_IN, OPEN_MICROWAVE, CLOSE_MICROWAVE, HEAT, TV_OFF)
-    return [action for action in range(len(PHRASES)) if action not in (*others, *idle, CLOSE_FRIDGE)]
+    put_down = range(PUT, PUT_IN)  # also of other things, for a free hand
+    return sorted({*OFFERED[task], *put_down, STAND} - {CLOSE_FRIDGE, TV_OFF})
 
 
 def _key(state: HouseState) -> Hashable:

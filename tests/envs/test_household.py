@@ -12,9 +12,15 @@ from lmpolicy.envs._house import FRIDGE, MICROWAVE, PHRASES, PLANS, ROOMS, START
 from lmpolicy.envs.household import Household, HouseholdEnv, HouseholdExpert
 
 
-def house(task: str = "food", room: str = "kitchen", opened: tuple[str, ...] = (), **places: str) -> HouseholdEnv:
+def house(
+    task: str = "food",
+    room: str = "kitchen",
+    opened: tuple[str, ...] = (),
+    distractors: bool = True,
+    **places: str,
+) -> HouseholdEnv:
     """A house with things in places of one's choice."""
-    env = HouseholdEnv(task, plans=["row"])
+    env = HouseholdEnv(task, plans=["row"], distractors=distractors)
     env.reset(seed=0)
     assert env.house is not None
     where = {"pancake": "kitchen table", "chips": "shelf", "milk": FRIDGE, **places}
@@ -37,7 +43,9 @@ def legal(env: HouseholdEnv) -> set[str]:
 
 
 def text(env: HouseholdEnv) -> str:
-    return Household().format_observation(env._observe())
+    task = Household()
+    task.bind(env)
+    return task.format_observation(env._observe())
 
 
 def test_pancake_is_heated() -> None:
@@ -130,6 +138,18 @@ def test_fridge_hides_what_is_in_it() -> None:
     assert "inside of the fridge" not in text(env)
 
 
+def test_without_distractors_the_other_task_is_not_there() -> None:
+    env = house(distractors=False, room="pantry", pancake="shelf")
+    assert legal(env) == {*(f"go to the {room}" for room in ROOMS[:3]), "take the pancake"}
+    assert "chips" not in text(env)
+    do(env, "go to the living room")
+    assert legal(env) == {f"go to the {room}" for room in ROOMS if room != "living room"}
+    assert "television" not in text(env)
+    env = house("entertainment", distractors=False)
+    assert legal(env) == {*(f"go to the {room}" for room in ROOMS[1:]), "open the fridge"}
+    assert not {"pancake", "microwave"} & set(text(env).replace(".", "").split())
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_other_rooms_are_hidden(room: str) -> None:
     rows = set()
@@ -140,12 +160,12 @@ def test_other_rooms_are_hidden(room: str) -> None:
     # Only what is on this room's own table makes a difference.
     own = {"kitchen": (1, 1), "living room": (1, 0), "bedroom": (0, 1), "pantry": (1, 1)}[room]
     assert len(rows) == 2 ** sum(own)
-    open_env = HouseholdEnv(partial_view=False)
+    open_env = HouseholdEnv(partial_view=False, distractors=True)
     assert all(0 not in open_env.reset(seed=seed)[0][1:4] for seed in range(5))
 
 
 def test_steps_of_walks() -> None:
-    doors = {name: House(plan, "food").doors_between for name, plan in PLANS.items()}
+    doors = {name: House(plan, "food", False).doors_between for name, plan in PLANS.items()}
     assert [doors["row"]("pantry", room) for room in ROOMS] == [1, 2, 3, 0]
     assert [doors["ring"]("pantry", room) for room in ROOMS] == [1, 2, 1, 0]
     assert [doors["hall"]("pantry", room) for room in ROOMS] == [2, 2, 2, 0]

@@ -37,6 +37,9 @@ WORLDS = {
     "salad": MacroWorld(TOMATO_SALAD, {}, {"view": 6}, TomatoSaladExpert, 1.34, 0.0),
     "tomato": MacroWorld(TOMATO_SALAD, {"recipe": "tomato"}, {"view": 6}, TomatoSaladExpert, 1.16, 0.3),
     "food": MacroWorld(HOUSEHOLD, {"task": "food"}, {"partial_view": False}, HouseholdExpert, 0.94, -0.1),
+    "distracted": MacroWorld(
+        HOUSEHOLD, {"task": "food", "distractors": True}, {"partial_view": False}, HouseholdExpert, 0.94, -0.1
+    ),
     "entertainment": MacroWorld(
         HOUSEHOLD, {"task": "entertainment"}, {"partial_view": False}, HouseholdExpert, 0.94, -0.1
     ),
