@@ -20,7 +20,7 @@ macro-actions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -29,34 +29,24 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lmpolicy.envs._house import (
-    CLOSE_FRIDGE,
     FRIDGE,
-    GO,
     HANDS,
-    LOADS,
     MICROWAVE,
-    OFFERED,
-    OPEN_FRIDGE,
     PHRASES,
     PLANS,
-    PUT,
-    PUT_IN,
     ROOM_OF,
     ROOMS,
-    STAND,
     STARTS,
     TABLES,
     TASKS,
     TELEVISION,
     THINGS,
-    TV_OFF,
     House,
     HouseState,
 )
-from lmpolicy.envs._macro_actions import legal_mask, shortest_plan, take
+from lmpolicy.envs._macro_actions import legal_mask, take
 from lmpolicy.envs._words import listed
 from lmpolicy.text.action_masks import MASK
-from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.task import TextTask
 
 PLACES = (*TABLES.values(), FRIDGE, MICROWAVE, HANDS)
@@ -253,59 +243,3 @@ class Household(TextTask):
             f"the {name}" for name, seen in zip((*ROOMS, "inside of the fridge"), rest[7:], strict=True) if not seen
         ]
         return " ".join(told + ([f"Not seen yet: {listed(unseen)}."] if unseen else []))
-
-
-class HouseholdExpert:
-    """Play ``lmpolicy/Household-v0`` well, without knowing what was not seen.
-
-    The expert goes through the rooms, the nearest first, until it has found what the task needs, and then takes the
-    fewest steps that there are. It is a player for :meth:`lmpolicy.Demonstrations.from_player`.
-
-    Example:
-        >>> from lmpolicy import Demonstrations, TextObservationWrapper
-        >>> env = TextObservationWrapper(gym.make("lmpolicy/Household-v0"))
-        >>> played = Demonstrations.from_player(env, HouseholdExpert(env), episodes=5, seed=0)
-
-    :param env: the env, wrapped or not.
-    """
-
-    def __init__(self, env: gym.Env) -> None:
-        self._env: Any = env.unwrapped
-        self._house: House | None = None
-        self._plan: dict[HouseState, int] = {}
-
-    def __call__(self, prompt: Prompt, info: dict[str, Any]) -> str:
-        """Return the phrase of the best macro-action.
-
-        :param prompt: not read.
-        :param info: not read.
-        """
-        return PHRASES[self.action()]
-
-    def action(self) -> int:
-        """Return the best macro-action where the env stands."""
-        house, state = self._env.running()
-        if not all(state.knows(thing) for thing in TASKS[house.task]):
-            return STAND if state.sitting else _search(house, state)
-        if house is not self._house or state not in self._plan:
-            self._house = house
-            self._plan = dict(shortest_plan(house, state, _useful(house.task), _key, house.at_least))
-        return self._plan[state]
-
-
-def _search(house: House, state: HouseState) -> int:
-    """Return what an agent does that looks for a thing."""
-    if state.room == ROOM_OF[FRIDGE] and FRIDGE not in state.seen and len(state.held) < LOADS:
-        return OPEN_FRIDGE
-    unseen = [room for room in ROOMS if room not in state.seen] or [ROOM_OF[FRIDGE]]
-    return GO + ROOMS.index(min(unseen, key=lambda room: house.doors_between(state.room, room)))
-
-
-def _useful(task: str) -> list[int]:
-    """Return the actions that may bring a task nearer."""
-    put_down = range(PUT, PUT_IN)  # also of other things, for a free hand
-    return sorted({*OFFERED[task], *put_down, STAND} - {CLOSE_FRIDGE, TV_OFF})
-
-
-def _key(state: HouseState) -> Hashable:
-    return state.room, state.spot, state.places, state.open, state.television, state.sitting

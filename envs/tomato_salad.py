@@ -17,7 +17,7 @@ macro-actions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -30,7 +30,6 @@ from lmpolicy.envs._kitchen import (
     HANDS,
     HATCH,
     LAYOUTS,
-    LOOK,
     PHRASES,
     PLATE,
     RECIPES,
@@ -41,10 +40,9 @@ from lmpolicy.envs._kitchen import (
     counters_of,
     floor_of,
 )
-from lmpolicy.envs._macro_actions import legal_mask, shortest_plan, take
+from lmpolicy.envs._macro_actions import legal_mask, take
 from lmpolicy.envs._words import listed
 from lmpolicy.text.action_masks import MASK
-from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.task import TextTask
 
 NOT_FOUND, COUNTER, ON_RED, ON_GREEN, IN_HANDS, ON_PLATE = range(6)
@@ -239,51 +237,3 @@ class TomatoSalad(TextTask):
 
     def _far(self, number: int) -> str:
         return f", {number - 1} step{'' if number == 2 else 's'} away" if self.tell_steps else ""
-
-
-class TomatoSaladExpert:
-    """Play ``lmpolicy/TomatoSalad-v0`` as well as anybody who does not know what was not seen.
-
-    The expert looks around until it has found all that the salad needs, and then takes the fewest steps that there are.
-    It is a player for :meth:`lmpolicy.Demonstrations.from_player`.
-
-    Example:
-        >>> from lmpolicy import Demonstrations, TextObservationWrapper
-        >>> env = TextObservationWrapper(gym.make("lmpolicy/TomatoSalad-v0"))
-        >>> played = Demonstrations.from_player(env, TomatoSaladExpert(env), episodes=5, seed=0)
-
-    :param env: the env, wrapped or not.
-    """
-
-    def __init__(self, env: gym.Env) -> None:
-        self._env: Any = env.unwrapped
-        self._kitchen: Kitchen | None = None
-        self._plan: dict[KitchenState, int] = {}
-
-    def __call__(self, prompt: Prompt, info: dict[str, Any]) -> str:
-        """Return the phrase of the best macro-action.
-
-        :param prompt: not read.
-        :param info: not read.
-        """
-        return PHRASES[self.action()]
-
-    def action(self) -> int:
-        """Return the best macro-action where the env stands."""
-        kitchen, state = self._env.running()
-        if not _found_all(kitchen, state):
-            return LOOK
-        if kitchen is not self._kitchen or state not in self._plan:
-            self._kitchen = kitchen
-            self._plan = dict(shortest_plan(kitchen, state, range(LOOK), _key, kitchen.at_least))
-        return self._plan[state]
-
-
-def _found_all(kitchen: Kitchen, state: KitchenState) -> bool:
-    """Return whether all that the salad needs was found; one board is enough."""
-    needed = all(kitchen.found(state, name) for name in (*kitchen.recipe, PLATE, HATCH))
-    return needed and any(kitchen.found(state, board) for board in BOARDS)
-
-
-def _key(state: KitchenState) -> Hashable:
-    return state.cook, state.places, state.chopped

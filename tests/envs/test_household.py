@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lmpolicy.envs._house import FRIDGE, MICROWAVE, PHRASES, PLANS, ROOMS, STARTS, THINGS, House
-from lmpolicy.envs.household import Household, HouseholdEnv, HouseholdExpert
+from lmpolicy.envs.experts import HouseholdExpert
+from lmpolicy.envs.household import Household, HouseholdEnv
 
 
 def house(

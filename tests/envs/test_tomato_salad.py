@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lmpolicy.envs._kitchen import LAYOUTS, LOOK, PHRASES, counters_of
-from lmpolicy.envs.tomato_salad import TomatoSalad, TomatoSaladEnv, TomatoSaladExpert
+from lmpolicy.envs.experts import TomatoSaladExpert
+from lmpolicy.envs.tomato_salad import TomatoSalad, TomatoSaladEnv
 
 SALAD = (
     "take the tomato",

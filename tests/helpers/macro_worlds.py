@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmpolicy.envs import HOUSEHOLD, TOMATO_SALAD
-from lmpolicy.envs.household import HouseholdExpert
-from lmpolicy.envs.tomato_salad import TomatoSaladExpert
+from lmpolicy.envs.experts import HouseholdExpert, TomatoSaladExpert
 
 
 class MacroWorld(NamedTuple):
