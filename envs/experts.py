@@ -15,7 +15,7 @@ from lmpolicy.text.prompt import Prompt
 
 
 class TomatoSaladExpert:
-    """Play ``lmpolicy/TomatoSalad-v0`` as well as anybody who does not know what was not seen.
+    """Play ``lmpolicy/TomatoSalad-v0`` well, without knowing what was not seen.
 
     The expert looks around until it has found all that the salad needs, and then takes the fewest steps that there are.
     It is a player for :meth:`lmpolicy.Demonstrations.from_player`.
@@ -102,12 +102,9 @@ class HouseholdExpert:
 
 def _search(house: House, state: HouseState) -> int:
     """Return what an agent does that looks for a thing."""
-    if (
-        state.room == _house.ROOM_OF[_house.FRIDGE]
-        and _house.FRIDGE not in state.seen
-        and len(state.held) < _house.LOADS
-    ):
-        return _house.OPEN_FRIDGE
+    if state.room == _house.ROOM_OF[_house.FRIDGE] and _house.FRIDGE not in state.seen:
+        full = len(state.held) == _house.LOADS
+        return _house.PUT + _house.THINGS.index(state.held[0]) if full else _house.OPEN_FRIDGE
     unseen = [room for room in _house.ROOMS if room not in state.seen] or [_house.ROOM_OF[_house.FRIDGE]]
     return _house.GO + _house.ROOMS.index(min(unseen, key=lambda room: house.doors_between(state.room, room)))
 

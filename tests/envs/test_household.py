@@ -192,6 +192,15 @@ def test_expert_stands_up_and_looks_for_what_is_missing() -> None:
     assert taken[-1] == "sit down on the sofa"
 
 
+def test_expert_frees_a_hand_for_the_fridge() -> None:
+    env = house("food", pancake=FRIDGE, chips="kitchen table", milk="kitchen table")
+    do(env, "take the chips", "take the milk")
+    expert = HouseholdExpert(env)
+    assert PHRASES[expert.action()] == "put the chips on the table"
+    do(env, "put the chips on the table")
+    assert PHRASES[expert.action()] == "open the fridge"
+
+
 def test_words_of_tasks() -> None:
     task, prompts = Household(), []
     for name in ("food", "entertainment"):
