@@ -91,6 +91,8 @@ def _seeded(env: VecEnv, seed: int | None) -> Iterator[None]:
 class GridEvaluation(BaseCallback):
     """Measure at exact env steps, so that all methods are measured at the same ones.
 
+    Checkpoints of a training keep what is left of the grid, the seconds, and what was found.
+
     A method is measured at the first step of the envs at which so many env steps were taken, with the policy that acts
     there, in the middle of a rollout as well. With n envs, this is less than n env steps later. The time that it takes
     does not count as training.
@@ -98,19 +100,37 @@ class GridEvaluation(BaseCallback):
     :param grid: env steps, the first of which may be 0. The end of the training is not among them, because the last
         update follows it.
     :param measure: takes an entry of the grid, the env steps that were taken, and the seconds of training.
+    :param found: list that ``measure`` adds to. Its entries are texts, numbers, lists and dicts.
     """
 
-    def __init__(self, grid: Sequence[int], measure: Callable[[int, int, float], None]) -> None:
+    def __init__(
+        self, grid: Sequence[int], measure: Callable[[int, int, float], None], found: list[Any] | None = None
+    ) -> None:
         super().__init__()
         self._left, self._measure = list(grid), measure
-        self._begin = 0.0
+        self._found = [] if found is None else found
+        self._before = 0.0
+        self._begin = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the seconds of training so far."""
         return time.perf_counter() - self._begin
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the measuring is."""
+        return {"left": list(self._left), "seconds": self.seconds(), "found": list(self._found)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where another callback stopped.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._left[:], self._found[:] = state["left"], state["found"]
+        self._before = state["seconds"]
+        self._begin = time.perf_counter() - self._before
+
     def _on_training_start(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin = time.perf_counter() - self._before
         self._on_step()
 
     def _on_step(self) -> bool:

@@ -33,8 +33,8 @@ class MacroWorld(NamedTuple):
 
 
 WORLDS = {
-    "salad": MacroWorld(TOMATO_SALAD, {}, {"view": 6}, TomatoSaladExpert, 1.34, 0.0),
-    "tomato": MacroWorld(TOMATO_SALAD, {"recipe": "tomato"}, {"view": 6}, TomatoSaladExpert, 1.16, 0.3),
+    "salad": MacroWorld(TOMATO_SALAD, {}, {"view": 6}, TomatoSaladExpert, 1.34, -0.1),
+    "tomato": MacroWorld(TOMATO_SALAD, {"recipe": "tomato"}, {"view": 6}, TomatoSaladExpert, 1.15, -0.1),
     "food": MacroWorld(HOUSEHOLD, {"task": "food"}, {"partial_view": False}, HouseholdExpert, 0.94, -0.1),
     "distracted": MacroWorld(
         HOUSEHOLD, {"task": "food", "distractors": True}, {"partial_view": False}, HouseholdExpert, 0.94, -0.1
