@@ -33,6 +33,7 @@ FIELDS = (
     "mean_return",
     "std_return",
     "mean_length",
+    "mean_tokens",
     "threads",
     "processor",
     "torch",
@@ -40,7 +41,8 @@ FIELDS = (
     "settings",
 )
 """Columns of the runs. ``env_steps`` is an entry of the grid, the same for all methods; ``played`` are the env steps
-that were taken when the method was measured there, which may be a few more."""
+that were taken when the method was measured there, which may be a few more. ``mean_tokens`` are those of a written
+answer; empty where phrases are chosen."""
 Row = dict[str, str]
 
 
