@@ -139,7 +139,7 @@ class HouseholdEnv(gym.Env):
     def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         """Take a macro-action.
 
-        :param action: number of the macro-action, see :data:`lmpolicy.envs.household.PHRASES`.
+        :param action: number of the macro-action, in the order of the phrases of the words for this env.
         :return: as in Gymnasium. ``info`` has ``action_mask``, ``steps`` (that the macro-action lasted), ``accepted``
             (whether it was legal) and ``is_success``.
         """

@@ -126,7 +126,7 @@ class TomatoSaladEnv(gym.Env):
     def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         """Take a macro-action.
 
-        :param action: number of the macro-action, see :data:`lmpolicy.envs.tomato_salad.PHRASES`.
+        :param action: number of the macro-action, in the order of the phrases of the words for this env.
         :return: as in Gymnasium. ``info`` has ``action_mask``, ``steps`` (that the macro-action lasted), ``accepted``
             (whether it was legal) and ``is_success``.
         """
