@@ -158,9 +158,9 @@ def test_adapters_that_change_the_base(llama: str) -> None:
 @pytest.mark.parametrize(
     ("lora", "named"),
     [
-        ({"r": 8}, ": r="),
-        ({"r": 4, "lora_alpha": 99}, "lora_alpha=99, not"),
-        ({"r": 4, "alpha_pattern": {"q_proj": 99}}, "alpha_pattern={'q_proj': 99}, not"),
+        ({"r": 8}, "r=8, not 4"),
+        ({"r": 4, "lora_alpha": 99}, "lora_alpha=99, not 8"),
+        ({"r": 4, "alpha_pattern": {"q_proj": 99}}, "alpha_pattern={'q_proj': 99}, not {}"),
         ({"r": 4, "target_modules": ["q_proj"]}, ""),
     ],
 )
