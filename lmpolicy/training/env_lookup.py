@@ -52,6 +52,25 @@ def _near(name: str) -> list[str]:
     return versions or difflib.get_close_matches(name, gym.registry, n=3, cutoff=0.7)
 
 
+def import_package(env_id: str) -> None:
+    """Import the package that registers an env.
+
+    :param env_id: Gymnasium id.
+    :raises ModuleNotFoundError: if it is not there; the message says how the id is read.
+    """
+    require_package(env_id)
+    namespace, slash, _ = env_id.partition("/")
+    if not slash or ":" in namespace or env_id in gym.registry:
+        return
+    try:
+        importlib.import_module(namespace)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{env_id} is not registered, and there is no package {namespace!r} to import that could register it: "
+            f'install the package, run this in the folder it is in, or name the module, as in "module:{env_id}"'
+        ) from error
+
+
 def check_env_kwargs(env_id: str, spec: EnvSpec | None, env_kwargs: Mapping[str, Any]) -> None:
     """Refuse settings among the arguments of an env.
 
