@@ -1,0 +1,62 @@
+"""Compare a language model with classic learners on an env: ``lmpolicy compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmpolicy.cli.options import Env, EnvArguments, Json, Task
+
+
+def compare(
+    env: Env,
+    task: Task = None,
+    seeds: Annotated[str, typer.Option(help="Seeds: 100, 100-107, or 100,105.")] = "100-107",
+    methods: Annotated[
+        str | None, typer.Option(help="Names with commas, e.g. lm,classic-raw.", show_default="what suits the env")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Env steps.", show_default="of the named settings")] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes of an evaluation.")] = 100,
+    every: Annotated[int | None, typer.Option(help="Env steps between evaluations.", show_default="a tenth")] = None,
+    model: Annotated[str | None, typer.Option(help="Language model.", show_default="the bundled one")] = None,
+    env_arg: EnvArguments = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Change a setting of the language model; repeatable."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Trainings side by side.", show_default="number of cores")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write; the same command goes on there.", show_default="comparison/ENV"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Train and evaluate a language model and classic PPO on ENV with several seeds; write a table and curves."""
+    from dataclasses import replace
+
+    from lmpolicy.cli.choosing import Given, choose
+    from lmpolicy.cli.comparing import importable, read_seeds, show_cells
+    from lmpolicy.cli.told import tell
+    from lmpolicy.comparison.comparing import compare as run
+
+    chosen = choose(Given(env=env, model=model, task=task, steps=steps, env_args=env_arg or (), changes=set_ or ()))
+    settings = replace(chosen.hyperparameters, env_id=importable(env))
+    folder = output or Path("comparison") / env.rpartition(":")[2].replace("/", "-")
+    with show_cells(folder) as progress:
+        found = run(
+            settings,
+            seeds=read_seeds(seeds),
+            methods=None if methods is None else [name.strip() for name in methods.split(",") if name.strip()],
+            folder=folder,
+            processes=processes,
+            every=every,
+            episodes=episodes,
+            name=env,
+            progress=progress,
+        )
+    facts = {"env": env, "folder": str(folder), "threshold": found.threshold, "summary": list(found.summary)}
+    tell(facts, f"{found}\n\nCurves are in {found.curves}, all numbers in {folder}.", json)
