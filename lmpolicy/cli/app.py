@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -85,6 +86,7 @@ def run(argv: Sequence[str] | None) -> None:
 
     :param argv: arguments; by default those of the program.
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that few models need
     folder = os.getcwd()
     if folder not in sys.path:  # so that packages and tasks of one's own are found, as with python -m
         sys.path.insert(0, folder)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import yaml
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -14,7 +15,7 @@ from lmpolicy import __version__
 from lmpolicy.cli.values import check_names, check_setting
 from lmpolicy.files import whole_file
 from lmpolicy.lm.settings import PolicySettings
-from lmpolicy.training.env_lookup import import_package
+from lmpolicy.training.env_lookup import import_package, near_ids
 from lmpolicy.training.hyperparameters import Hyperparameters
 from lmpolicy.training.named_settings import hyperparameters
 from lmpolicy.training.task_lookup import find_task
@@ -60,7 +61,14 @@ class RunSettings:
         :raises gymnasium.error.NameNotFound: if there is no such env; the message names ids like it.
         """
         import_package(env_id)
-        found = hyperparameters(env_id, **(env_kwargs or {}))
+        try:
+            found = hyperparameters(env_id, **(env_kwargs or {}))
+        except gym.error.NameNotFound:
+            hint = f": did you mean {' or '.join(near)}?" if (near := near_ids(env_id.rpartition(":")[2])) else "."
+            raise gym.error.NameNotFound(
+                f"there is no env {env_id!r}{hint} An env of a package is package/Name-v0, where the package registers "
+                "it when it is imported, or module:Name-v0"
+            ) from None
         if task is not None:  # phrases that the language model may not have read
             found = replace(found, task=find_task(task), score_normalization="token")
         return cls(hyperparameters=found, task=task)

@@ -86,4 +86,5 @@ def _no_run(folder: Path) -> str:
     if folder.exists():
         return f"{folder} is no run, for it has no {FILE}: lmpolicy train ENV makes one"
     known = [str(file.parent) for file in sorted(Path("runs").glob(f"**/{FILE}"))]
-    return f"there is no folder {folder}{near(str(folder), known)}. lmpolicy train ENV makes a run"
+    hint = near(str(folder), known)
+    return f"there is no folder {folder}{hint}{'' if hint.endswith('?') else '.'} lmpolicy train ENV makes a run"

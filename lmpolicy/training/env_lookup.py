@@ -38,15 +38,18 @@ def find_spec(env_id: str) -> EnvSpec | None:
         return None
     if name in gym.registry:
         return gym.spec(name)
-    hint = f"did you mean {' or '.join(map(repr, near))}? Else" if (near := _near(name)) else "perhaps"
+    hint = f"did you mean {' or '.join(map(repr, near))}? Else" if (near := near_ids(name)) else "perhaps"
     raise gym.error.NameNotFound(
         f"there is no env with the id {env_id!r}: {hint} import the package that registers it, before this call. An "
         "env of your own needs no id: lmpolicy.Hyperparameters(MyEnv)"
     )
 
 
-def _near(name: str) -> list[str]:
-    """List ids like one that does not exist: its other versions, or else those that are spelt like it."""
+def near_ids(name: str) -> list[str]:
+    """List ids like one that does not exist: its other versions, or else those that are spelt like it.
+
+    :param name: the id, in upper or lower case.
+    """
     bare = name.rpartition("-v")[0] or name
     by_case = {one.casefold(): one for one in gym.registry}
     versions = [one for case, one in by_case.items() if case.rpartition("-v")[0] == bare.casefold()]

@@ -61,8 +61,10 @@ def near(name: str, known: Iterable[str]) -> str:
 def _bundled(name: str) -> type[TextTask]:
     known = {one: getattr(envs, one) for one in envs.__all__ if _is_task(getattr(envs, one))}
     if name not in known:
+        hint = near(name, [*known, GENERIC])
         raise ValueError(
-            f"there is no task {name!r}{near(name, [*known, GENERIC])}. A task of your own is named as my_module:MyTask"
+            f"there is no task {name!r}{hint}{'' if hint.endswith('?') else '.'} A task of your own is named as "
+            "my_module:MyTask"
         )
     return known[name]
 
