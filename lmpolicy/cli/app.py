@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -90,4 +91,7 @@ def run(argv: Sequence[str] | None) -> None:
     folder = os.getcwd()
     if folder not in sys.path:  # so that packages and tasks of one's own are found, as with python -m
         sys.path.insert(0, folder)
-    app(None if argv is None else list(argv), prog_name="lmpolicy")
+    with warnings.catch_warnings():
+        # Stable-Baselines3 asks every env for pictures, also one that has none.
+        warnings.filterwarnings("ignore", message=".*render_mode='rgb_array' that is not in the possible")
+        app(None if argv is None else list(argv), prog_name="lmpolicy")

@@ -13,8 +13,10 @@ from lmpolicy.cli.values import check_setting, read_pairs
 from lmpolicy.training.env_lookup import arguments_of
 from lmpolicy.training.task_lookup import near
 
+BUNDLED = "bundled"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Given:
     """Hold what was typed for a training; ``None`` or empty where nothing was."""
 
@@ -31,6 +33,18 @@ class Given:
     demonstrations: Path | None = None
     settings: Path | None = None
     device: str | None = None
+
+    def starting_from(
+        self, adapter: str | None, demonstrations: Path | None, settings: Path | None, device: str | None
+    ) -> Given:
+        """Add what a training starts from.
+
+        :param adapter: folder or hub id of a LoRA adapter.
+        :param demonstrations: file of turns.
+        :param settings: file of settings.
+        :param device: device of the model.
+        """
+        return replace(self, adapter=adapter, demonstrations=demonstrations, settings=settings, device=device)
 
     def refuse_for_resume(self) -> None:
         """Refuse what would change a run that goes on.
@@ -61,8 +75,7 @@ def choose(given: Given) -> RunSettings:
     chosen = _begin(given)
     hyperparameters = chosen.hyperparameters
     if given.model is not None:
-        _check_model(given.model)
-        hyperparameters = hyperparameters.for_model(given.model)
+        hyperparameters = hyperparameters.for_model(find_model(given.model))
     if given.demonstrations is not None:
         if not given.demonstrations.is_file():
             raise FileNotFoundError(
@@ -125,9 +138,20 @@ def _check_arguments(env_id: str, arguments: dict[str, object]) -> None:
             raise ValueError(f"{env_id} takes no argument {name!r}{near(name, sorted(known))}")
 
 
-def _check_model(name: str) -> None:
-    """Refuse a language model that is not there.
+def find_model(name: str) -> str:
+    """Return the name of a language model that is there.
 
-    :raises OSError: the message says how to get it.
+    :param name: what was typed; ``bundled`` is the bundled LM.
+    :raises OSError: if there is none; the message says how to get it, or which one is meant.
     """
-    models.resolve(name)
+    short = {one.name.rpartition("/")[2]: one.name for one in models.named_models()}
+    if name == BUNDLED:
+        return short[name]
+    try:
+        models.resolve(name)
+    except OSError as error:
+        hint = near(name, short)
+        if not hint.endswith("?") or isinstance(error, models.ModelError):
+            raise
+        raise OSError(f"there is no model {name!r}{hint} lmpolicy models lists those with names. {error}") from None
+    return name

@@ -7,32 +7,33 @@ from typing import Annotated
 
 import typer
 
-from lmpolicy.cli.options import Env, EnvArguments, Json, Task
+from lmpolicy.cli.options import Changes, Env, EnvArguments, Json, Model, Steps, Task
+
+Seeds = Annotated[str, typer.Option(help="Seeds: 100, 100-107, or 100,105.")]
+Methods = Annotated[
+    str | None, typer.Option(help="Names with commas, e.g. lm,classic-raw.", show_default="what suits the env")
+]
+Episodes = Annotated[int, typer.Option(help="Episodes of an evaluation.")]
+Every = Annotated[int | None, typer.Option(help="Env steps between evaluations.", show_default="a tenth")]
+Processes = Annotated[int | None, typer.Option(help="Trainings side by side.", show_default="number of cores")]
+Output = Annotated[
+    Path | None, typer.Option(help="Folder to write; the same command goes on there.", show_default="comparison/ENV")
+]
 
 
 def compare(
     env: Env,
     task: Task = None,
-    seeds: Annotated[str, typer.Option(help="Seeds: 100, 100-107, or 100,105.")] = "100-107",
-    methods: Annotated[
-        str | None, typer.Option(help="Names with commas, e.g. lm,classic-raw.", show_default="what suits the env")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Env steps.", show_default="of the named settings")] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes of an evaluation.")] = 100,
-    every: Annotated[int | None, typer.Option(help="Env steps between evaluations.", show_default="a tenth")] = None,
-    model: Annotated[str | None, typer.Option(help="Language model.", show_default="the bundled one")] = None,
+    seeds: Seeds = "100-107",
+    methods: Methods = None,
+    steps: Steps = None,
+    episodes: Episodes = 100,
+    every: Every = None,
+    model: Model = None,
     env_arg: EnvArguments = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Change a setting of the language model; repeatable."),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(help="Trainings side by side.", show_default="number of cores")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write; the same command goes on there.", show_default="comparison/ENV"),
-    ] = None,
+    changes: Changes = None,
+    processes: Processes = None,
+    output: Output = None,
     json: Json = False,
 ) -> None:
     """Train and evaluate a language model and classic PPO on ENV with several seeds; write a table and curves."""
@@ -43,7 +44,7 @@ def compare(
     from lmpolicy.cli.told import tell
     from lmpolicy.comparison.comparing import compare as run
 
-    chosen = choose(Given(env=env, model=model, task=task, steps=steps, env_args=env_arg or (), changes=set_ or ()))
+    chosen = choose(Given(env=env, model=model, task=task, steps=steps, env_args=env_arg or (), changes=changes or ()))
     settings = replace(chosen.hyperparameters, env_id=importable(env))
     folder = output or Path("comparison") / env.rpartition(":")[2].replace("/", "-")
     with show_cells(folder) as progress:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from lmpolicy.cli.told import messages
+from lmpolicy.cli.told import in_words, messages
 
 
 def read_seeds(text: str) -> list[int]:
@@ -41,26 +41,33 @@ def importable(env_id: str) -> str:
 
 @contextmanager
 def show_cells(folder: Path) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar over the trainings of a comparison; where there is no terminal, a line for each.
+    """Tell of each training of a comparison, and keep what the trainings print out of the output.
 
     :param folder: folder that they are written to.
     """
-    console = messages()
+    console, begun = messages(), time.perf_counter()
     console.print(f"Results are in {folder}, each when it is complete. After Ctrl-C, the same command goes on.")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("trainings", total=None)
+    before: list[int] = []
 
-        def progress(cell: str, done: int, total: int) -> None:
-            bar.update(task, description=cell, completed=done, total=total)
-            if not console.is_terminal:
-                console.print(f"{done} of {total} trainings: {cell}")
+    def progress(cell: str, done: int, total: int) -> None:
+        before.append(done)
+        here, seconds = done - before[0], time.perf_counter() - begun
+        left = f", about {in_words(seconds / here * (total - done))} left" if here and done < total else ""
+        console.print(f"{done} of {total} trainings are complete{left}" + (f": {cell}" if here else ""))
 
+    with _output_as_messages():
         yield progress
+
+
+@contextmanager
+def _output_as_messages() -> Iterator[None]:
+    """Let this process and those that it starts print to the error output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -23,7 +23,7 @@ def export(
     from lmpolicy.cli.runs import Run
     from lmpolicy.cli.told import tell
 
-    policy = Run.open(run).load("cpu").policy
+    policy = Run.open(run).policy()
     if adapter:
         if output.exists() and any(output.iterdir()) and not overwrite:
             raise FileExistsError(f"the folder {output} is not empty; name another one, or pass --overwrite")

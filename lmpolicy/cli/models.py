@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lmpolicy.cli.options import Json
 
 
@@ -14,7 +16,7 @@ def models(json: Json = False) -> None:
     from lmpolicy.models.names import named_models
     from lmpolicy.models.places import place_of
 
-    facts = []
+    facts: list[dict[str, Any]] = []
     for one in named_models():
         where, folder, size = place_of(one)
         facts.append(

@@ -50,5 +50,24 @@ Task = Annotated[
 EnvArguments = Annotated[
     list[str] | None, typer.Option("--env-arg", "-e", metavar="NAME=VALUE", help="Argument of the env; repeatable.")
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Name, hub id, folder or *.gguf file of a language model.",
+        autocompletion=model_names,
+        show_default="the bundled one",
+    ),
+]
+Steps = Annotated[int | None, typer.Option(help="Env steps of training.", show_default="of the named settings")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="Change a setting, e.g. learning_rate=1e-4 or history=2; repeatable. lmpolicy train ENV --dry-run lists "
+        "them.",
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", show_default="auto")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for a script.")]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from lmpolicy.cli.choosing import named
+from lmpolicy.cli.choosing import find_model, named
 from lmpolicy.cli.run_settings import FILE, RunSettings
 from lmpolicy.cli.runs import Run
 from lmpolicy.envs.babyai_bot import babyai_bot
@@ -64,7 +64,7 @@ def find_player(by: str, settings: RunSettings, env: TextObservationWrapper, dev
         return _function(module, name)
     if by.isidentifier() and (hint := near(by, (PERSON, RANDOM, BOT))).endswith("?"):
         raise ValueError(f"--by {by}: there is no such player{hint}")
-    policy = replace(settings, hyperparameters=settings.hyperparameters.for_model(by)).ppo["policy_kwargs"]
+    policy = replace(settings, hyperparameters=settings.hyperparameters.for_model(find_model(by))).ppo["policy_kwargs"]
     venv = DummyVecEnv([lambda: env])
     return LMActorCriticPolicy(venv.observation_space, venv.action_space, lambda _: 0.0, **policy)
 
@@ -129,7 +129,7 @@ def _function(module: str, name: str) -> Player:
     if not callable(found):
         known = [key for key, value in vars(place).items() if callable(value) and not key.startswith("_")]
         raise ValueError(f"--by {module}:{name}: there is no such function{near(name, known)}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _told(turns: Sequence[Turn]) -> str:

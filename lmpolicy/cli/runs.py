@@ -12,6 +12,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from lmpolicy.cli.run_settings import FILE, RunSettings
 from lmpolicy.files import numbered
+from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.checkpoints import MODEL, newest_checkpoint
 from lmpolicy.training.safe_loading import load
 from lmpolicy.training.task_lookup import near
@@ -55,6 +56,12 @@ class Run:
             raise FileNotFoundError(f"{self.folder} has no model yet: lmpolicy train --resume {self.folder} trains it")
         name = self.settings.ppo["policy_kwargs"].get("model")
         return load(file, model=name, device=check_device(device or self.settings.device))
+
+    def policy(self) -> LMActorCriticPolicy:
+        """Load the policy, on the CPU."""
+        policy = self.load("cpu").policy
+        assert isinstance(policy, LMActorCriticPolicy)
+        return policy
 
 
 def check_device(device: str) -> str:

@@ -42,3 +42,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     for row in rows:
         made.add_row(*(Text(str(cell)) for cell in row))
     return made
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration in words.
+
+    :param seconds: the duration.
+    """
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"

@@ -17,7 +17,7 @@ from lmpolicy.cli.choosing import Given
 from lmpolicy.cli.progress import ProgressFile, TrainingBar, mean_return
 from lmpolicy.cli.run_settings import RunSettings
 from lmpolicy.cli.runs import Run, check_device
-from lmpolicy.cli.told import messages
+from lmpolicy.cli.told import in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.checkpoints import MODEL, Checkpoints, newest_checkpoint
@@ -64,8 +64,8 @@ class Trained:
 
     def __str__(self) -> str:
         mean = "no episode has ended" if self.mean_return is None else f"mean return {self.mean_return:.2f} at the end"
-        minutes, run = self.seconds / 60, self.folder
-        lines = [f"{self.env_steps:,} env steps in {minutes:.1f} minutes, {mean}", f"model      {run / MODEL}"]
+        run = self.folder
+        lines = [f"{self.env_steps:,} env steps, {in_words(self.seconds)}, {mean}", f"model      {run / MODEL}"]
         if self.interrupted:
             lines += [f"go on      lmpolicy train --resume {run}"]
         lines += [f"evaluate   lmpolicy evaluate {run}", f"look at it lmpolicy report {run}"]
@@ -118,7 +118,9 @@ def go_on(folder: Path, given: Given, tensorboard: bool) -> Trained:
 
 def _make(settings: RunSettings, env: VecEnv) -> PPO:
     """Make the learner."""
-    return PPO(LMActorCriticPolicy, env, device=settings.device, seed=settings.seed, **settings.ppo)
+    model = PPO(LMActorCriticPolicy, env, device=settings.device, seed=settings.seed, **settings.ppo)
+    _ = model.policy.backbone  # a policy whose adapter is not there waits for a checkpoint, and says so now
+    return model
 
 
 def _callbacks(run: Run) -> list[BaseCallback]:

@@ -42,7 +42,7 @@ def find_task(name: str) -> type[TextTask] | TextTask:
         raise TypeError(
             f"the task {name!r} must be a class of lmpolicy.TextTask, or an instance of one; it is {task!r}"
         )
-    return task  # type: ignore[no-any-return]
+    return task
 
 
 def near(name: str, known: Iterable[str]) -> str:
