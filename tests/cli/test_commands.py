@@ -63,7 +63,8 @@ def test_as_a_program_of_its_own_it_finds_a_package_in_the_current_folder(tmp_pa
 def test_help_needs_no_torch(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom lmpolicy.cli import main\n"
-        "try:\n    main(['train', '--help'])\nexcept SystemExit:\n    print(sorted({'torch', 'peft'} & set(sys.modules)))"
+        "try:\n    main(['train', '--help'])\n"
+        "except SystemExit:\n    print(sorted({'torch', 'peft'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
