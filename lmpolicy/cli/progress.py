@@ -18,7 +18,7 @@ from lmpolicy.files import append_lines, whole_file
 from lmpolicy.report.curves import STEPS, TABLE
 
 LINES = 20
-"""Number of lines that a training prints where there is no terminal."""
+"""Number of lines that a training prints where there is no terminal, besides one after the first rollout."""
 
 
 class TrainingBar(BaseCallback):
@@ -30,7 +30,7 @@ class TrainingBar(BaseCallback):
 
     def __init__(self, console: Console, total: int) -> None:
         super().__init__()
-        self._total, self._said = total, 0
+        self._total, self._said = total, -1
         self._console, self._bar = (
             console,
             Progress(
@@ -49,7 +49,7 @@ class TrainingBar(BaseCallback):
         begins = self.num_timesteps
         self._task = self._bar.add_task("no episode yet", total=self._total, completed=begins)
         self._bar.start()
-        self._said = begins * LINES // self._total
+        self._said = -1
 
     def _on_step(self) -> bool:
         self._bar.update(self._task, completed=min(self.num_timesteps, self._total))
@@ -57,8 +57,9 @@ class TrainingBar(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         self._bar.update(self._task, description=self.returns)
-        if not self._console.is_terminal and self.num_timesteps * LINES // self._total > self._said:
-            self._said = self.num_timesteps * LINES // self._total
+        reached = self.num_timesteps * LINES // self._total
+        if not self._console.is_terminal and reached > self._said:
+            self._said = reached
             self._console.print(f"{self.num_timesteps:,} of {self._total:,} env steps: {self.returns}")
 
     @property

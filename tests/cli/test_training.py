@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,17 @@ def test_progress_is_told_where_there_is_no_terminal(whole: str) -> None:
         assert f"\n{steps} of 256 env steps: return" in done.err
     assert "256 env steps, " in done.out
     assert "lmpolicy evaluate told/1" in done.out
+
+
+def test_the_first_rollout_of_a_long_training_is_told_also_after_a_resume() -> None:
+    console = Console(file=StringIO(), width=200)
+    env = package.TextObservationWrapper(gym.make("Blackjack-v1"))
+    model = PPO(package.LMActorCriticPolicy, env, n_steps=8, batch_size=8, n_epochs=1, device="cpu", seed=0)
+    bar = TrainingBar(console, 10_000)
+    for _ in range(2):
+        model.learn(16, callback=bar, reset_num_timesteps=False)
+    lines = console.file.getvalue().splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"{n} of 10,000 env steps" for n in (8, 24)]
 
 
 def test_a_bar_is_shown_on_a_terminal() -> None:
