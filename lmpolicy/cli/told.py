@@ -49,4 +49,5 @@ def in_words(seconds: float) -> str:
 
     :param seconds: the duration.
     """
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+    number, unit = (round(seconds), "second") if seconds < 100 else (round(seconds / 60), "minute")
+    return f"{number} {unit}{'' if number == 1 else 's'}"

@@ -22,6 +22,7 @@ from stable_baselines3 import PPO
 import lmpolicy as package
 from lmpolicy.cli.progress import ProgressFile, TrainingBar
 from lmpolicy.cli.run_settings import RunSettings
+from lmpolicy.cli.told import in_words
 
 LONGER = [*TINY, "--steps", "256"]
 CHANGED = ["-s", "learning_rate=1e-4", "-s", "history=2", "-s", "temperature=2"]
@@ -229,6 +230,13 @@ def test_progress_goes_on_behind_a_checkpoint(tmp_path: Path) -> None:
         {"a": "2.5", "time/total_timesteps": "20", "b,c": "3"},
         {"a": "", "time/total_timesteps": "30", "b,c": "4"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.7, "1 second"), (0.2, "0 seconds"), (99, "99 seconds"), (150, "2 minutes")]
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
 
 
 def test_files_for_tensorboard(project: Path) -> None:
