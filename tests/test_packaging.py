@@ -218,3 +218,8 @@ def test_source_folder_beside_an_installed_wheel_is_whole(installed: Path) -> No
 
 def test_wheel_trains_with_the_bundled_model(installed: Path, tmp_path: Path) -> None:
     assert call(installed, "-c", PLAY, cwd=tmp_path).split()[-1] == "True"
+
+
+def test_wheel_brings_the_command(installed: Path, tmp_path: Path) -> None:
+    assert call(installed.parent / "lmpolicy", "--version", cwd=tmp_path).strip() == f"lmpolicy {lmpolicy.__version__}"
+    assert "env: CartPole-v1" in call(installed.parent / "lmpolicy", "train", "CartPole-v1", "--dry-run", cwd=tmp_path)

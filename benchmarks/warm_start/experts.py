@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -51,23 +50,6 @@ def basic_strategy(total: int, dealer: int, usable: bool) -> int:
     if total == 12:
         return STICK if 4 <= dealer <= 6 else HIT
     return HIT if total <= 16 and strong else STICK
-
-
-def babyai(env: gym.Env) -> Player:
-    """Play as BabyAI's own bot, which knows the whole grid."""
-    from minigrid.utils.baby_ai_bot import BabyAIBot
-
-    running: list[Any] = []
-    last: list[Any] = [None]
-
-    def play(prompt: Prompt, info: dict[str, Any]) -> int:
-        if "action_text" not in info:  # an episode begins
-            with contextlib.redirect_stdout(None):
-                running[:], last[:] = [BabyAIBot(env.unwrapped)], [None]
-        last[0] = running[0].replan(last[0])
-        return int(last[0])
-
-    return play
 
 
 def play_expert(

@@ -13,6 +13,7 @@ from benchmarks.learning.tasks import BY_NAME
 from benchmarks.learning.tasks import Task as LearningTask
 from benchmarks.warm_start import experts
 from lmpolicy import ExpertIteration, SelfImitation
+from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.training.hyperparameters import Hyperparameters
 
 
@@ -37,7 +38,7 @@ on seeds 0 and 1, the most likely actions then returned -0.36 and -0.61, and -0.
 TASKS = {
     "lake": Task(BY_NAME["frozenlake"], experts.lake, 512),
     "blackjack": Task(BY_NAME["blackjack"], experts.blackjack, 8_192, FEW_TURNS),
-    "redball": Task(BY_NAME["babyai-redball"], experts.babyai, 2_048),
+    "redball": Task(BY_NAME["babyai-redball"], babyai_bot, 2_048),
     "lake-smollm2": Task(BY_NAME["frozenlake"], experts.lake, 512, model="smollm2-135m-instruct"),
 }
 BUNDLED = [name for name, task in TASKS.items() if task.model is None]

@@ -27,6 +27,8 @@ from lmpolicy.comparison.storage import UNFINISHED, add_cell, is_complete, read_
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.hyperparameters import Hyperparameters
 
+Progress = Callable[[str, int, int], None]
+"""Takes the last complete cell in words, how many are complete, and how many there are."""
 REPORTED = range(100, 108)
 """Seeds that are reported. Settings are tuned with others, 0 to 4, so that nothing is chosen by seeds that count."""
 
@@ -48,6 +50,7 @@ def compare(
     classic: ClassicSettings | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     evaluation_kwargs: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
     **measuring: Any,
 ) -> Comparison:
     """Train and evaluate several methods on an env, and write tables and curves into a folder.
@@ -107,6 +110,8 @@ def compare(
     :param classic: settings of the classic methods. Default: those of RL Baselines3 Zoo.
     :param env_kwargs: arguments of the env.
     :param evaluation_kwargs: arguments of the env that are others in evaluations, e.g. levels that are not trained on.
+    :param progress: is told of each cell that is complete, before the first and after each: its method and seed, how
+        many are complete, and how many there are.
     :param measuring: further fields of :class:`~lmpolicy.comparison.experiment.Experiment`, such as ``observe``,
         ``players``, ``play``, ``pretraining_steps`` or ``device``.
     :raises ValueError: for an unknown method (the message names the nearest), a method that does not suit the env, no
@@ -128,7 +133,7 @@ def compare(
         evaluation_kwargs=evaluation_kwargs or {},
         **{"name": name_of(settings.env_id), **measuring},
     )
-    return run_experiment(experiment, seeds, methods, folder, processes, checkpoints)
+    return run_experiment(experiment, seeds, methods, folder, processes, progress, checkpoints)
 
 
 def run_experiment(
@@ -137,6 +142,7 @@ def run_experiment(
     methods: Iterable[str] | None = None,
     folder: str | Path = "comparison",
     processes: int | None = None,
+    progress: Progress | None = None,
     checkpoints: bool = False,
 ) -> Comparison:
     """Run what is missing of an experiment, and write tables and curves.
@@ -146,6 +152,7 @@ def run_experiment(
     :param methods: as there.
     :param folder: as there.
     :param processes: as there.
+    :param progress: as there.
     :param checkpoints: as there.
     """
     check_experiment(experiment)
@@ -156,12 +163,20 @@ def run_experiment(
     unfinished = target / UNFINISHED if checkpoints else None
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished) for seed in seeds for name in names]
     waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
+    left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}
+
+    def told(what: str) -> None:
+        if progress is not None:
+            progress(what, len(cells) - len(left), len(cells))
 
     def done(cell: Cell, rows: list[Row]) -> None:
         add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
         remove_training(cell)
+        left.discard(cell.key)
+        told(str(cell))
 
+    told("trainings")
     try:
         if processes > 1 and waiting:
             run_in_processes(waiting, processes, done)

@@ -81,7 +81,7 @@ def _on_hub(hub_id: str, revision: str | None, model: NamedModel | None) -> str:
 
     if not HUB_ID.fullmatch(hub_id):
         raise FileNotFoundError(f"there is no folder {hub_id} (seen from {Path.cwd()})")
-    folder = _cached(hub_id, revision)
+    folder = cached(hub_id, revision)
     if is_offline_mode():
         if folder is None:
             raise OSError(_absent(hub_id, model, "HF_HUB_OFFLINE is set, so that the Hugging Face hub is not asked"))
@@ -94,8 +94,12 @@ def _on_hub(hub_id: str, revision: str | None, model: NamedModel | None) -> str:
     return str(folder)
 
 
-def _cached(hub_id: str, revision: str | None) -> Path | None:
-    """Return the folder of a model in the cache of the hub."""
+def cached(hub_id: str, revision: str | None) -> Path | None:
+    """Return the folder of a model in the cache of the hub.
+
+    :param hub_id: id of the model.
+    :param revision: branch, tag or commit. ``None``: the newest that is there.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     for file in HUB_FILES:

@@ -15,7 +15,6 @@ After an interruption, the same command goes on where it was.
 from __future__ import annotations
 
 import argparse
-import importlib
 import shlex
 import sys
 from dataclasses import fields, replace
@@ -29,7 +28,7 @@ from lmpolicy.bundled import BUNDLED
 from lmpolicy.pretraining.bundled_mixture import bundled_mixture
 from lmpolicy.pretraining.making import BUNDLED_SIZE, MORE, Size, pretrain
 from lmpolicy.pretraining.own_mixture import own_mixture, read_wordings
-from lmpolicy.text.task import TextTask
+from lmpolicy.training.task_lookup import find_task
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -70,19 +69,8 @@ def _mixture(arguments: argparse.Namespace) -> Any:
     if arguments.bundled:
         return bundled_mixture()
     wordings = read_wordings(arguments.wordings) if arguments.wordings else ()
-    return own_mixture(arguments.env, _find_task(arguments.task), wordings=wordings, action_bins=arguments.action_bins)
-
-
-def _find_task(name: str | None) -> type[TextTask] | None:
-    if name is None:
-        return None
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ValueError(f"--task is a module and a class in it, as in my_module:MyTask, got {name!r}")
-    task = getattr(importlib.import_module(module), attribute)
-    if not (isinstance(task, type) and issubclass(task, TextTask)):
-        raise TypeError(f"--task {name}: must be a class of TextTask")
-    return task
+    task = None if arguments.task is None else find_task(arguments.task)
+    return own_mixture(arguments.env, task, wordings=wordings, action_bins=arguments.action_bins)
 
 
 def main(argv: list[str] | None = None) -> None:

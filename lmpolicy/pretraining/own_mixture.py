@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -11,12 +10,13 @@ from typing import Any
 
 import gymnasium as gym
 
-from lmpolicy.envs import require_package, task_for
+from lmpolicy.envs import task_for
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.phrasing import Wordings
 from lmpolicy.pretraining.play import Source
 from lmpolicy.pretraining.scatter import scatter
 from lmpolicy.text.task import GenericTask, TextTask
+from lmpolicy.training.env_lookup import import_package
 from lmpolicy.wrapper import TextObservationWrapper
 
 GENERIC_SHARE = 0.15
@@ -61,25 +61,6 @@ def own_mixture(
         weight = GENERIC_SHARE if own else 1.0
         sources.append(Source(make=make, weight=weight, renamed=0.3, wordings=wordings, **common))
     return Mixture(sources)
-
-
-def import_package(env_id: str) -> None:
-    """Import the package that registers an env.
-
-    :param env_id: Gymnasium id.
-    :raises ModuleNotFoundError: if it is not there; the message says how the id is read.
-    """
-    require_package(env_id)
-    namespace, slash, _ = env_id.partition("/")
-    if not slash or ":" in namespace or env_id in gym.registry:
-        return
-    try:
-        importlib.import_module(namespace)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{env_id} is not registered, and there is no package {namespace!r} to import that could register it: "
-            f'install the package, run this in the folder it is in, or name the module, as in "module:{env_id}"'
-        ) from error
 
 
 def read_wordings(path: Path) -> Wordings:

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from lmpolicy.policy import LMActorCriticPolicy
@@ -127,7 +128,7 @@ class _Numbers:
 
     def choose(self, words: TextObservationWrapper, info: dict[str, Any]) -> Choice:
         """Decide by the learner."""
-        observation, prompt = self.tap.observation, words.prompt
+        observation, prompt = self._scaled(self.tap.observation), words.prompt
         action, self._state = self.model.predict(
             observation, state=self._state, episode_start=self._starts, deterministic=self.deterministic
         )
@@ -140,6 +141,11 @@ class _Numbers:
             )
         shares, value = self._read(observation, words) if self._state is None else (None, None)
         return Choice(phrase, _unknown(prompt) if shares is None else shares, value)
+
+    def _scaled(self, observation: Any) -> Any:
+        """Scale an observation as the learner's ``VecNormalize`` does, if it has one."""
+        scaling = self.model.get_vec_normalize_env() if isinstance(self.model, BaseAlgorithm) else None
+        return observation if scaling is None else scaling.normalize_obs(observation)
 
     @th.no_grad()
     def _read(

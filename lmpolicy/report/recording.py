@@ -46,8 +46,9 @@ def record_episodes(
         (3, 'stick')
 
     :param model: learner or policy with a language model; another learner of SB3, which reads the env's own
-        observations and whose actions are named by the env's phrases; anything with ``predict``; or a function of the
-        prompt and the env's info, as in :meth:`lmpolicy.Demonstrations.from_player`.
+        observations, scaled by the ``VecNormalize`` that it was trained or loaded with, and whose actions are named by
+        the env's phrases; anything with ``predict``; or a function of the prompt and the env's info, as in
+        :meth:`lmpolicy.Demonstrations.from_player`.
     :param env: a :class:`~lmpolicy.TextObservationWrapper`, wrapped or not, or a ``DummyVecEnv`` of one.
     :param n: number of episodes.
     :param path: file to write, one turn on each line; or a folder, in which it is ``episodes.jsonl``. The file appears

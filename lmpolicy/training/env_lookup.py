@@ -38,18 +38,41 @@ def find_spec(env_id: str) -> EnvSpec | None:
         return None
     if name in gym.registry:
         return gym.spec(name)
-    hint = f"did you mean {' or '.join(map(repr, near))}? Else" if (near := _near(name)) else "perhaps"
+    hint = f"did you mean {' or '.join(map(repr, near))}? Else" if (near := near_ids(name)) else "perhaps"
     raise gym.error.NameNotFound(
         f"there is no env with the id {env_id!r}: {hint} import the package that registers it, before this call. An "
         "env of your own needs no id: lmpolicy.Hyperparameters(MyEnv)"
     )
 
 
-def _near(name: str) -> list[str]:
-    """List ids like one that does not exist: its other versions, or else those that are spelt like it."""
+def near_ids(name: str) -> list[str]:
+    """List ids like one that does not exist: its other versions, or else those that are spelt like it.
+
+    :param name: the id, in upper or lower case.
+    """
     bare = name.rpartition("-v")[0] or name
-    versions = [one for one in gym.registry if one.rpartition("-v")[0] == bare]
-    return versions or difflib.get_close_matches(name, gym.registry, n=3, cutoff=0.7)
+    by_case = {one.casefold(): one for one in gym.registry}
+    versions = [one for case, one in by_case.items() if case.rpartition("-v")[0] == bare.casefold()]
+    return versions or [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3, cutoff=0.7)]
+
+
+def import_package(env_id: str) -> None:
+    """Import the package that registers an env.
+
+    :param env_id: Gymnasium id.
+    :raises ModuleNotFoundError: if it is not there; the message says how the id is read.
+    """
+    require_package(env_id)
+    namespace, slash, _ = env_id.partition("/")
+    if not slash or ":" in namespace or env_id in gym.registry:
+        return
+    try:
+        importlib.import_module(namespace)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{env_id} is not registered, and there is no package {namespace!r} to import that could register it: "
+            f'install the package, run this in the folder it is in, or name the module, as in "module:{env_id}"'
+        ) from error
 
 
 def check_env_kwargs(env_id: str, spec: EnvSpec | None, env_kwargs: Mapping[str, Any]) -> None:
@@ -63,15 +86,28 @@ def check_env_kwargs(env_id: str, spec: EnvSpec | None, env_kwargs: Mapping[str,
     settings = {one.name for one in fields(Hyperparameters)}
     of_make_env = {*inspect.signature(Hyperparameters.make_env).parameters} - {"self", "wrapper_kwargs"}
     for name in env_kwargs:
-        if name not in settings | of_make_env or (spec is not None and name in _parameters(spec)):
+        if name not in settings | of_make_env or (spec is not None and name in {*spec.kwargs, *_parameters(spec)}):
             continue
         ways = [f"dataclasses.replace(hyperparameters({env_id!r}), {name}=...)"] if name in settings else []
         ways += [f"settings.make_env({name}=...)"] if name in of_make_env else []
         raise TypeError(f"{name} is no argument of {env_id}, but a setting: {' or '.join(ways)}")
 
 
-def _parameters(spec: EnvSpec) -> Collection[str]:
-    """List the arguments of an env by name."""
+def _parameters(spec: EnvSpec) -> dict[str, inspect.Parameter]:
+    """Return the arguments of what makes an env, by name."""
     entry = spec.entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    return {*spec.kwargs, *(inspect.signature(creator).parameters if creator is not None else ())}
+    return {} if creator is None else dict(inspect.signature(creator).parameters)
+
+
+def arguments_of(env_id: str) -> Collection[str] | None:
+    """List the arguments that an env can be made with.
+
+    :param env_id: id of an env that is registered.
+    :return: ``None`` if the env takes any.
+    """
+    spec = gym.spec(env_id)
+    own = _parameters(spec)
+    if any(one.kind is one.VAR_KEYWORD for one in own.values()):
+        return None
+    return {*spec.kwargs, *own, *inspect.signature(gym.make).parameters} - {"id", "kwargs", "self"}

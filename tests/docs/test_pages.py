@@ -18,7 +18,8 @@ import stable_baselines3
 from helpers.docs_code import task_list, task_pages
 from stable_baselines3 import PPO
 
-import lmpolicy.training.agent  # noqa: F401 - before PPO is replaced, because agents keep the one they find
+import lmpolicy.cli
+import lmpolicy.training.agent
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,6 +48,11 @@ PYTHON = [name for name, page in NAMES.items() if codes(page, "python") and name
 """The other page needs many packages; test_foreign_envs.py runs its blocks, and compares what they print."""
 COMMANDS = list(dict.fromkeys(command for page in NAMES.values() for command in commands(page)))
 """Each once, from whatever pages name it."""
+TYPED = sorted(
+    {command for page in NAMES.values() for command in re.findall(r"`(lmpolicy (?:--)?[a-z][^`]*)`", page.read_text())}
+    | {command for command in COMMANDS if command.startswith("lmpolicy")}
+)
+"""Commands of the command line, in blocks and within the text."""
 WRITTEN = sorted(
     {command for page in NAMES.values() for command in re.findall(r"`(python -m benchmarks\.[^`]*)`", page.read_text())}
 )
@@ -59,7 +65,7 @@ def test_nothing_is_left_out() -> None:
     assert {"README.md", "docs/guide/words.md", "docs/guide/checkpoints.md"} <= set(PYTHON)
     assert {"make demo", "make real", "make test", "pip install ."} <= set(COMMANDS)
     assert len(WRITTEN) >= 8
-    assert {command.split()[0] for command in COMMANDS} <= {"make", "pip", "python"}
+    assert {command.split()[0] for command in COMMANDS} <= {"lmpolicy", "make", "pip", "python"}
 
 
 def test_the_readme_stays_short() -> None:
@@ -139,3 +145,20 @@ def test_python_command_is_understood(
         run(run_name="__main__")
     assert ended.value.code == 0
     assert "usage:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", TYPED)
+def test_lmpolicy_command_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its options, it shows its help; tests/cli runs the commands themselves."""
+    with pytest.raises(SystemExit) as ended:
+        lmpolicy.cli.main([*shlex.split(command)[1:], "--help"])
+    assert ended.value.code == 0
+    assert "Usage: lmpolicy" in capsys.readouterr().out
+
+
+def test_twelve_tasks_have_a_command_each() -> None:
+    page = NAMES["docs/guide/command-line.md"].read_text()
+    table = page.partition("## Twelve tasks")[2].partition("\nBesides")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "I want to" not in line]
+    assert len(rows) == 12
+    assert all("`lmpolicy " in row for row in rows)

@@ -16,6 +16,7 @@ from helpers.toy_envs import Corridor, CorridorTask, Script, Told
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import lmpolicy
 from lmpolicy import Demonstrations, TextObservationWrapper
@@ -116,6 +117,29 @@ def test_a_classic_learner_in_the_same_words() -> None:
         assert dict(turn.probabilities) == pytest.approx({"right": right, "left": left})
         assert turn.value == pytest.approx(value)
         assert turn.action == ("right" if right > left else "left")
+
+
+def test_a_classic_learner_that_reads_scaled_numbers(tmp_path: Path) -> None:
+    venv = VecNormalize(DummyVecEnv([lambda: Cells(Open())]))
+    model = PPO("MlpPolicy", venv, n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu").learn(64)
+    venv.save(str(tmp_path / "scaling.pickle"))
+    model.save(tmp_path / "model")
+    loaded = VecNormalize.load(str(tmp_path / "scaling.pickle"), DummyVecEnv([lambda: Cells(Open())]))
+    again = PPO.load(tmp_path / "model", env=loaded, device="cpu")
+    mean, variance = float(venv.obs_rms.mean[0]), float(venv.obs_rms.var[0])  # type: ignore[union-attr, index]
+    assert variance > 0.01
+    env = TextObservationWrapper(Cells(Open()), CellsTask(), max_prompt_bytes=ROW_BYTES)
+    for one in (model, again):
+        (turns,) = lmpolicy.record_episodes(one, env, 1, seed=3)
+        for turn in turns:
+            cell = float(turn.messages[-1]["content"][-3])  # "[0.]"
+            row = th.tensor([[(cell - mean) / (variance + 1e-8) ** 0.5]], dtype=th.float32)
+            with th.no_grad():
+                left, right = model.policy.get_distribution(row).distribution.probs[0].tolist()  # type: ignore[union-attr]
+                value = float(model.policy.predict_values(row))
+            assert dict(turn.probabilities) == pytest.approx({"right": right, "left": left}, abs=1e-5)
+            assert turn.value == pytest.approx(value, abs=1e-4)
+    assert (float(venv.obs_rms.mean[0]), float(venv.obs_rms.var[0])) == (mean, variance)  # type: ignore[union-attr, index]
 
 
 def test_a_classic_learner_without_probabilities() -> None:

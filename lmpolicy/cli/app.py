@@ -1,0 +1,97 @@
+"""Put the commands together, and say what is wrong without a traceback."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import gymnasium as gym
+import typer
+from typer.core import TyperGroup
+
+from lmpolicy import __version__
+from lmpolicy.cli.compare import compare
+from lmpolicy.cli.evaluate import evaluate
+from lmpolicy.cli.explain import explain
+from lmpolicy.cli.export import export
+from lmpolicy.cli.models import models
+from lmpolicy.cli.play import play
+from lmpolicy.cli.pretrain import pretrain
+from lmpolicy.cli.report import report
+from lmpolicy.cli.train import train
+
+EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, gym.error.Error)
+"""Errors whose message says what to do."""
+
+
+class Commands(TyperGroup):
+    """Print errors as one message."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command.
+
+        :param ctx: what was typed.
+        """
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("stopped by Ctrl-C", file=sys.stderr)
+            raise typer.Exit(130) from None
+        except EXPECTED as error:
+            # Errors of typer, such as an unknown option, are told by typer; typer.Exit is a RuntimeError, too.
+            if ctx.params["debug"] or type(error).__module__.partition(".")[0] in ("typer", "click"):
+                raise
+            print(f"Error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="lmpolicy",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"lmpolicy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def begin(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
+        False
+    ),
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error comes from.")] = False,
+) -> None:
+    """Fine-tune a language model on any Gymnasium environment.
+
+    A run is a folder with its settings, checkpoints and recorded episodes. ENV is a Gymnasium id; of
+    my_package/MyEnv-v0, the package is imported. COMMAND --help says more.
+    """
+
+
+for command in (train, evaluate, report, play, explain, compare, pretrain, export, models):
+    app.command()(command)
+
+
+def run(argv: Sequence[str] | None) -> None:
+    """Run a command, and end the program.
+
+    :param argv: arguments; by default those of the program.
+    """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that few models need
+    folder = os.getcwd()
+    if folder not in sys.path:  # so that packages and tasks of one's own are found, as with python -m
+        sys.path.insert(0, folder)
+    with warnings.catch_warnings():
+        # Stable-Baselines3 asks every env for pictures, also one that has none.
+        warnings.filterwarnings("ignore", message=".*render_mode='rgb_array' that is not in the possible")
+        app(None if argv is None else list(argv), prog_name="lmpolicy")

@@ -1,0 +1,80 @@
+"""Say how good the model of a run is: ``lmpolicy evaluate``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lmpolicy.cli.options import Device, Json, RunFolder
+
+COPIES = 10
+"""Number of envs side by side."""
+
+
+def evaluate(
+    run: RunFolder,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each line of the table.")] = 100,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed.", show_default="1000 above that of the run")] = None,
+    record: Annotated[int, typer.Option(min=0, help="Episodes to record for lmpolicy report.")] = 3,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Play episodes with the model of a run, and compare it with random play.
+
+    The rewards are the env's own.
+    """
+    from lmpolicy.cli.runs import Run
+    from lmpolicy.cli.told import table, tell
+
+    found = Run.open(run)
+    model = found.load(device)
+    first = found.settings.seed + 1000 if seed is None else seed
+    rows = _measure(found, model, episodes, first)
+    recorded = _record(found, model, record, first)
+    facts = {"run": str(run), "env": found.settings.env_id, "env_steps": model.num_timesteps, "episodes": episodes}
+    facts |= {"recorded": recorded, "players": rows}
+    cells = [
+        (name, f"{one['mean_return']:.2f} ± {one['error']:.2f}", f"{one['mean_length']:.1f}")
+        for name, one in rows.items()
+    ]
+    tell(facts, table((f"{found.settings.env_id}, {episodes} episodes", "mean return", "length"), cells), json)
+    if recorded is not None and not json:
+        print(f"{record} episodes in {recorded}; lmpolicy report {run} shows them")
+
+
+def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float]]:
+    """Return what random play and the model get."""
+    from lmpolicy.comparison.evaluating import RandomPhrases
+    from lmpolicy.comparison.evaluating import evaluate as play
+
+    copies = min(episodes, COPIES)
+    env = run.settings.make_env(training=False, n_envs=copies)
+    plain = run.settings.make_env(training=False, n_envs=copies, action_mode="score")
+    found = {
+        "random play": play(RandomPhrases(plain, seed), plain, episodes, sampled=True, seed=seed),
+        "most likely action": play(model, env, episodes, sampled=False, seed=seed),
+        "sampled action": play(model, env, episodes, sampled=True, seed=seed),
+    }
+    return {
+        name: {
+            "mean_return": float(one["mean_return"]),
+            "error": float(one["std_return"]) / episodes**0.5,
+            "mean_length": float(one["mean_length"]),
+        }
+        for name, one in found.items()
+    }
+
+
+def _record(run: Any, model: Any, episodes: int, seed: int) -> str | None:
+    """Record some episodes, with pictures where the env draws any."""
+    if not episodes:
+        return None
+    from lmpolicy.cli.shown import shown_env
+    from lmpolicy.report.recording import record_episodes
+
+    env = shown_env(run.settings)
+    folder = run.folder / "evaluation"
+    folder.mkdir(exist_ok=True)
+    record_episodes(model, env, episodes, folder, seed=seed)
+    return str(folder / "episodes.jsonl")

@@ -1,0 +1,136 @@
+"""Show how a training goes, and keep its numbers in a file that goes on where a run is resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
+
+from lmpolicy.files import append_lines, whole_file
+from lmpolicy.report.curves import STEPS, TABLE
+
+LINES = 20
+"""Number of lines that a training prints where there is no terminal, besides one after the first rollout."""
+
+
+class TrainingBar(BaseCallback):
+    """Show a bar with the return so far and the time that is left; where there is no terminal, some lines.
+
+    :param console: where to show it.
+    :param total: env steps at the end of the training.
+    """
+
+    def __init__(self, console: Console, total: int) -> None:
+        super().__init__()
+        self._total, self._said = total, -1
+        self._console, self._bar = (
+            console,
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=console,
+                disable=not console.is_terminal,
+            ),
+        )
+
+    def _on_training_start(self) -> None:
+        begins = self.num_timesteps
+        self._task = self._bar.add_task("no episode yet", total=self._total, completed=begins)
+        self._bar.start()
+        self._said = -1
+
+    def _on_step(self) -> bool:
+        self._bar.update(self._task, completed=min(self.num_timesteps, self._total))
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._bar.update(self._task, description=self.returns)
+        reached = self.num_timesteps * LINES // self._total
+        if not self._console.is_terminal and reached > self._said:
+            self._said = reached
+            self._console.print(f"{self.num_timesteps:,} of {self._total:,} env steps: {self.returns}")
+
+    @property
+    def returns(self) -> str:
+        """Return the mean return of the last episodes in words."""
+        mean = mean_return(self.model.ep_info_buffer or ())
+        return "no episode yet" if mean is None else f"return {mean:.2f}"
+
+    def _on_training_end(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+
+def mean_return(episodes: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean return of episodes that SB3 has counted; ``None`` if there are none.
+
+    :param episodes: the last episodes, as ``model.ep_info_buffer`` holds them.
+    """
+    return float(np.mean([episode["r"] for episode in episodes])) if episodes else None
+
+
+class ProgressFile(KVWriter):
+    """Write ``progress.csv``, as SB3 does, but go on with the file of a run that is resumed.
+
+    :param folder: folder of the run.
+    :param steps: env steps that are kept of a file that is there. What a killed run logged later is logged anew.
+    """
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.path, self._columns = folder / TABLE, list[str]()
+        rows = self._read()
+        self._write_all([row for row in rows if float(row.get(STEPS) or 0) <= steps]) if rows else None
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """Write a row.
+
+        :param key_values: numbers by name.
+        :param key_excluded: kinds of files that a name is not for.
+        :param step: env steps; they are among the numbers.
+        """
+        row = {name: str(value) for name, value in filter_excluded_keys(key_values, key_excluded, "csv").items()}
+        if set(row) <= set(self._columns):
+            append_lines(self.path, _lines(self._columns, [row]))
+        else:
+            rows = self._read()
+            self._columns += sorted(set(row) - set(self._columns))
+            self._write_all([*rows, row])
+
+    def close(self) -> None:
+        """Do nothing: the file is whole after each row."""
+
+    def _read(self) -> list[dict[str, str]]:
+        if not self.path.exists():
+            return []
+        with self.path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            self._columns = list(reader.fieldnames or ())
+        return rows
+
+    def _write_all(self, rows: Sequence[Mapping[str, str]]) -> None:
+        names = dict(zip(self._columns, self._columns, strict=True))
+        with whole_file(self.path) as file:
+            file.write("".join(f"{line}\n" for line in _lines(self._columns, [names, *rows])).encode())
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return rows as lines of a table."""
+    text = io.StringIO()
+    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
+    return text.getvalue().splitlines()

@@ -1,0 +1,97 @@
+"""Find the folder of a run, and load its model."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch as th
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from lmpolicy.cli.run_settings import FILE, RunSettings
+from lmpolicy.files import numbered
+from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.training.checkpoints import MODEL, newest_checkpoint
+from lmpolicy.training.safe_loading import load
+from lmpolicy.training.task_lookup import near
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold where a run is, and how it is trained."""
+
+    folder: Path
+    """Folder with settings, checkpoints and recorded episodes."""
+    settings: RunSettings
+    """What its file says."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Read the settings of a run.
+
+        :param folder: folder of the run.
+        :raises FileNotFoundError: if it is no run; the message names runs that there are.
+        """
+        if not (folder / FILE).is_file():
+            raise FileNotFoundError(_no_run(folder))
+        return cls(folder, RunSettings.read(folder / FILE))
+
+    @property
+    def model_file(self) -> Path | None:
+        """Return the file that is furthest on, of the finished model and the newest checkpoint."""
+        newest = newest_checkpoint(self.folder)
+        files = [self.folder / MODEL, *([] if newest is None else [newest / MODEL])]
+        return max((file for file in files if file.is_file()), key=_steps, default=None)
+
+    def load(self, device: str | None = None) -> OnPolicyAlgorithm:
+        """Load the model.
+
+        :param device: device. Default: that of the settings.
+        :raises FileNotFoundError: if the run has none yet; the message says how to train it.
+        """
+        file = self.model_file
+        if file is None:
+            raise FileNotFoundError(f"{self.folder} has no model yet: lmpolicy train --resume {self.folder} trains it")
+        name = self.settings.ppo["policy_kwargs"].get("model")
+        return load(file, model=name, device=check_device(device or self.settings.device))
+
+    def policy(self) -> LMActorCriticPolicy:
+        """Load the policy, on the CPU."""
+        policy = self.load("cpu").policy
+        assert isinstance(policy, LMActorCriticPolicy)
+        return policy
+
+
+def check_device(device: str) -> str:
+    """Refuse a device that does not work here, in whose place SB3 would quietly take the CPU.
+
+    :param device: name of the device.
+    :return: the name.
+    :raises ValueError: if it does not work.
+    """
+    try:
+        if device != "auto":
+            th.zeros(1, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(f"--device {device} does not work here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def _steps(file: Path) -> int:
+    """Return the env steps of a model in a file."""
+    with zipfile.ZipFile(file) as archive:
+        return int(json.loads(archive.read("data"))["num_timesteps"])
+
+
+def _no_run(folder: Path) -> str:
+    """Say that a folder is no run, and which are."""
+    inside = [str(run) for run in numbered(folder).values() if (run / FILE).is_file()]
+    if inside:
+        return f"{folder} is no run, but these in it are: {', '.join(inside)}"
+    if folder.exists():
+        return f"{folder} is no run, for it has no {FILE}: lmpolicy train ENV makes one"
+    known = [str(file.parent) for file in sorted(Path("runs").glob(f"**/{FILE}"))]
+    hint = near(str(folder), known)
+    return f"there is no folder {folder}{hint}{'' if hint.endswith('?') else '.'} lmpolicy train ENV makes a run"

@@ -1,0 +1,176 @@
+"""Train a run from its settings, from the beginning or from its newest checkpoint."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from lmpolicy.cli.choosing import Given
+from lmpolicy.cli.progress import ProgressFile, TrainingBar, mean_return
+from lmpolicy.cli.run_settings import RunSettings
+from lmpolicy.cli.runs import Run, check_device
+from lmpolicy.cli.told import in_words, messages
+from lmpolicy.cli.values import check_setting
+from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.training.checkpoints import MODEL, Checkpoints, newest_checkpoint
+from lmpolicy.training.demonstrations import Demonstrations
+from lmpolicy.training.resuming import resume
+from lmpolicy.training.saving import new_run, save
+from lmpolicy.training.warm_start import warm_start
+from lmpolicy.training.watching import WatchLearning
+
+WATCHED = 20
+"""About how many times a training records an episode and asks the same prompts."""
+FEW_EPISODES = 10
+"""Number of demonstrated episodes below which a held-out tenth would say nothing."""
+RATE = 5e-4
+"""Learning rate of a warm start: there is nothing to forget yet."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Hold what a training came to."""
+
+    folder: Path
+    """Folder of the run."""
+    env_steps: int
+    """Env steps that were learnt from."""
+    mean_return: float | None
+    """Mean return of the last episodes of the training; None if no episode ended."""
+    seconds: float
+    """Duration of this part of the training."""
+    interrupted: bool
+    """Whether Ctrl-C ended it."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return all of it for a script."""
+        return {
+            "run": str(self.folder),
+            "env_steps": self.env_steps,
+            "mean_return": self.mean_return,
+            "seconds": round(self.seconds, 1),
+            "interrupted": self.interrupted,
+            "model": str(self.folder / MODEL),
+        }
+
+    def __str__(self) -> str:
+        mean = "no episode has ended" if self.mean_return is None else f"mean return {self.mean_return:.2f} at the end"
+        run = self.folder
+        lines = [f"{self.env_steps:,} env steps, {in_words(self.seconds)}, {mean}", f"model      {run / MODEL}"]
+        if self.interrupted:
+            lines += [f"go on      lmpolicy train --resume {run}"]
+        lines += [f"evaluate   lmpolicy evaluate {run}", f"look at it lmpolicy report {run}"]
+        return "\n".join(lines)
+
+
+def start(settings: RunSettings, output: Path | None, tensorboard: bool) -> Trained:
+    """Train from the beginning, in a new folder.
+
+    :param settings: settings of the run.
+    :param output: folder of numbered runs. Default: ``runs``, and in it the name of the env.
+    :param tensorboard: whether to write files for TensorBoard, too.
+    """
+    model = _make(settings, settings.make_env())
+    played = _demonstrations(settings)
+    run = Run(new_run(output or Path("runs") / settings.env_id.rpartition(":")[2].replace("/", "-")), settings)
+    settings.write(run.folder)
+    return _learn(run, model, _callbacks(run), tensorboard, played)
+
+
+def go_on(folder: Path, given: Given, tensorboard: bool) -> Trained:
+    """Go on with a run from its newest checkpoint; from the beginning, if it was stopped before the first.
+
+    :param folder: folder of the run.
+    :param given: what was typed besides.
+    :param tensorboard: whether to write files for TensorBoard, too.
+    :raises ValueError: if the run is complete; the message says how to go further.
+    """
+    given.refuse_for_resume()
+    run = Run.open(folder)
+    settings = run.settings
+    if given.steps is not None:
+        further = check_setting("total_timesteps", "int", given.steps, "--steps")
+        settings = settings.with_values({"total_timesteps": further}, "--steps")
+    settings = settings if given.device is None else replace(settings, device=given.device)
+    check_device(settings.device)
+    run, env = Run(folder, settings), settings.make_env()
+    if newest_checkpoint(folder) is None:
+        return _learn(run, _make(settings, env), _callbacks(run), tensorboard, _demonstrations(settings))
+    callbacks = _callbacks(run)
+    model = resume(folder, env, callbacks, settings.device)
+    if model.num_timesteps >= settings.steps:
+        raise ValueError(
+            f"{folder} is complete, with {model.num_timesteps:,} env steps: lmpolicy train --resume {folder} --steps "
+            f"{2 * model.num_timesteps} goes further, lmpolicy evaluate {folder} says how good it is"
+        )
+    settings.write(folder)
+    return _learn(run, model, callbacks, tensorboard, None)
+
+
+def _make(settings: RunSettings, env: VecEnv) -> PPO:
+    """Make the learner."""
+    model = PPO(LMActorCriticPolicy, env, device=settings.device, seed=settings.seed, **settings.ppo)
+    _ = model.policy.backbone  # a policy whose adapter is not there waits for a checkpoint, and says so now
+    return model
+
+
+def _callbacks(run: Run) -> list[BaseCallback]:
+    """Make the callbacks, equal ones for each part of a training."""
+    settings = run.settings.hyperparameters
+    rollouts = run.settings.steps // (settings.n_envs * settings.n_steps)
+    return [
+        *settings.callbacks(),
+        WatchLearning(every=max(1, rollouts // WATCHED), folder=run.folder),
+        Checkpoints(run.folder),
+    ]
+
+
+def _demonstrations(settings: RunSettings) -> Demonstrations | None:
+    """Read what a warm start learns from."""
+    if settings.demonstrations is None:
+        return None
+    return Demonstrations.from_jsonl(settings.demonstrations, settings.make_one())
+
+
+def _learn(
+    run: Run,
+    model: OnPolicyAlgorithm,
+    callbacks: list[BaseCallback],
+    tensorboard: bool,
+    played: Demonstrations | None,
+) -> Trained:
+    """Train to the end, or until Ctrl-C, and save the model."""
+    console, folder, total = messages(), run.folder, run.settings.steps
+    formats = [TensorBoardOutputFormat(str(folder))] if tensorboard else []
+    model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
+    if played is not None:
+        console.print(f"Learning from {played!r}")
+        few = len(played.episodes) < FEW_EPISODES
+        found = warm_start(model, played, learning_rate=RATE, validation=0.0 if few else 0.1, seed=run.settings.seed)
+        console.print(
+            f"Its most likely phrase is the one that was played in {found.best.get('accuracy', 0):.0%} of turns."
+        )
+    left = total - model.num_timesteps
+    console.print(
+        f"Training on {run.settings.env_id} for {left:,} env steps on {model.device}. In {folder}: settings.yaml, "
+        "checkpoints, progress.csv, episodes.jsonl. Ctrl-C stops early and keeps what was learnt."
+    )
+    bar, begun, interrupted = TrainingBar(console, total), time.perf_counter(), False
+    try:
+        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=False)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        bar.close()
+    seconds = time.perf_counter() - begun
+    save(model, folder / MODEL)
+    return Trained(folder, model.num_timesteps, mean_return(model.ep_info_buffer or ()), seconds, interrupted)

@@ -1,0 +1,109 @@
+"""Read values that a person wrote, and refuse what does not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from lmpolicy.training.task_lookup import near
+
+POSITIVE = ("n_envs", "total_timesteps", "n_steps", "batch_size", "n_epochs")
+SHARES = ("gamma", "gae_lambda")
+NEEDED = {
+    "int": "a whole number",
+    "float": "a number",
+    "float | None": "a number or null",
+    "bool": "true or false",
+    "str": "a text",
+    "str | None": "a text or null",
+    "tuple[float, float]": "a number, or the two at the beginning and at the end, as in [0.001, 0.0]",
+    "Mapping[str, Any]": "names and values, as in {r: 16}",
+    "Mapping[str, Any] | None": "names and values, as in {beta: 0.1}, or null",
+}
+"""What a value must be, by the annotation of its field."""
+
+
+def read_pairs(pairs: Iterable[str], option: str) -> dict[str, Any]:
+    """Read ``name=value`` pairs; the values are written as in YAML.
+
+    :param pairs: what was typed.
+    :param option: name of the option, for messages.
+    :raises ValueError: if one is none; the message shows how it is written.
+    """
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{option} takes name=value, as in {option} n_steps=64; got {pair!r}")
+        try:
+            found[name.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"{option} {name}: {text!r} is no value; put quotes around a text") from None
+    return found
+
+
+def check_names(values: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+    """Refuse names that are not known.
+
+    :param values: values by name.
+    :param known: names that there are.
+    :param place: where they come from, for the message.
+    :raises ValueError: for an unknown one; the message names the nearest.
+    """
+    known = list(dict.fromkeys(known))
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{place}: there is no setting {name!r}{near(str(name), known)}")
+
+
+def check_setting(name: str, kind: str, value: Any, place: str) -> Any:
+    """Return a value as its setting has it.
+
+    :param name: name of the setting.
+    :param kind: annotation of its field, one of :data:`NEEDED`.
+    :param value: what was read.
+    :param place: where it comes from, for the message.
+    :raises ValueError: if it does not fit; the message says what does.
+    """
+    if kind.startswith("tuple"):
+        pair = value if isinstance(value, list | tuple) else [value, value]
+        numbers = [_number(one) for one in pair]
+        if len(numbers) == 2 and None not in numbers:
+            return tuple(numbers)
+    elif kind.startswith("Mapping"):
+        if isinstance(value, dict) or (value is None and kind.endswith("None")):
+            return value
+    elif value is None and kind.endswith("None"):
+        return None
+    elif kind.startswith("float"):
+        if (number := _number(value)) is not None:
+            return _in_range(name, number, place)
+    else:
+        wanted = {"int": int, "bool": bool}.get(kind, str)
+        if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+            return _in_range(name, value, place)
+    raise ValueError(f"{place}: {name} is {NEEDED[kind]}; got {value!r}")
+
+
+def _number(value: Any) -> float | None:
+    """Read a number; YAML takes 1e-4 for a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _in_range(name: str, value: Any, place: str) -> Any:
+    if name in POSITIVE and value < 1:
+        raise ValueError(f"{place}: {name} must be 1 or more; got {value}")
+    if name in SHARES and not 0 <= value <= 1:
+        raise ValueError(f"{place}: {name} is from 0 to 1; got {value}")
+    if name == "seed" and value < 0:
+        raise ValueError(f"{place}: seed must be 0 or more; got {value}")
+    return value

@@ -1,0 +1,121 @@
+"""Forty mistakes of a new user: one clear message each, with the remedy, without a traceback and without lost work."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from helpers.commands import ENV, TINY, lmpolicy, succeed
+
+RUN = "runs/bulbs-Bulb-v0/1"
+MISTAKES: dict[str, tuple[str, str]] = {
+    # The command and its options
+    "a command misspelt": ("tarin CartPole-v1", r"No such command 'tarin'\. Did you mean 'train'"),
+    "an option misspelt": ("train CartPole-v1 --sede 3", r"No such option: --sede.*--seed"),
+    "a text for a number": ("train CartPole-v1 --steps many", r"'--steps'.* valid int"),
+    "nothing to train on": ("train", r"name an env, as in lmpolicy train CartPole-v1"),
+    "no folder to export to": (f"export {RUN}", r"Missing option '--output'"),
+    "no episodes": (f"evaluate {RUN} --episodes 0", r"'--episodes'.*(greater than or equal to 1|x>=1)"),
+    # The env
+    "an env in lower case": ("train cartpole-v1", r"no env 'cartpole-v1': did you mean .*CartPole-v1"),
+    "an env misspelt": ("train FrozenLak-v1", r"did you mean FrozenLake"),
+    "a version that is not there": ("train Taxi-v9", r"did you mean Taxi-v"),
+    "an env without its package": ("train Bulb-v0", r"did you mean bulbs/Bulb-v0"),
+    "a package that is not there": ("train nothing/Bulb-v0", r"no package 'nothing'.*install the package"),
+    "an env misspelt, of a package": ("train bulbs/Blub-v0", r"did you mean bulbs/Bulb-v0"),
+    "an argument of the env misspelt": (f"train {ENV} -e lenght=3", r"no argument 'lenght': did you mean 'length'"),
+    "an argument without a value": (f"train {ENV} -e length", r"--env-arg takes name=value.*got 'length'"),
+    "a setting as an argument of the env": (f"train {ENV} -e gamma=0.9", r"gamma is no argument.* but a setting"),
+    "an env that shows pictures": ("train CarRacing-v3 --steps 8", r"image|numbers"),
+    # The words
+    "a task misspelt": (f"train {ENV} --task bulbs:Wrods", r"has no 'Wrods': did you mean 'Words'"),
+    "a bundled task misspelt": ("train CartPole-v1 --task Cartpol", r"no task 'Cartpol': did you mean 'CartPole'"),
+    "a module that is not there": (f"train {ENV} --task blubs:Words", r"No module named 'blubs'.*current folder"),
+    "a task that is none": (f"train {ENV} --task bulbs:NUMBER", r"must be a class of lmpolicy.TextTask.*3"),
+    # The model
+    "a model misspelt": ("train CartPole-v1 --model smollm2-135m-instuct", r"did you mean 'smollm2-135m-instruct'"),
+    "a folder of a model that is not there": ("train CartPole-v1 --model ./my-model", r"no folder \./my-model"),
+    "a file of a model that is not there": ("train CartPole-v1 --model my.gguf", r"no file my\.gguf"),
+    "an adapter that is not there": (
+        "train CartPole-v1 --adapter ./my-adapter",
+        r"no folder \./my-adapter.*Give adapter=",
+    ),
+    "a device that is not there": ("train CartPole-v1 --device cudda", r"--device cudda does not work here"),
+    "an answer of no tokens": ("train CartPole-v1 --generate 0", r"longest answer in tokens, 1 or more; got 0"),
+    # The settings
+    "a setting misspelt": ("train CartPole-v1 -s lerning_rate=1", r"did you mean 'learning_rate'"),
+    "a text for a setting": ("train CartPole-v1 -s n_steps=many", r"n_steps is a whole number; got 'many'"),
+    "a number out of range": ("train CartPole-v1 -s gamma=99", r"gamma is from 0 to 1; got 99"),
+    "no env steps": ("train CartPole-v1 --steps 0", r"--steps: total_timesteps must be 1 or more; got 0"),
+    "no copies": ("train CartPole-v1 --n-envs 0", r"--n-envs: n_envs must be 1 or more; got 0"),
+    "a negative seed": ("train CartPole-v1 --seed -1", r"seed must be 0 or more; got -1"),
+    "settings that are not there": ("train --settings my.yaml", r"no file my\.yaml: .*--dry-run prints one"),
+    "settings that are no YAML": ("train --settings broken.yaml", r"broken\.yaml is no file of settings"),
+    "a key misspelt in settings": ("train --settings misspelt.yaml", r"no setting 'hyperparamters': did you mean"),
+    "settings of another env": ("train Taxi-v4 --settings cartpole.yaml", r"for CartPole-v1, not for Taxi-v4"),
+    # Runs and files
+    "a run that is not there": ("evaluate runs/bulbs-Bulb", r"no folder runs/bulbs-Bulb: did you mean '.*Bulb-v0/1'"),
+    "the folder of all runs": ("evaluate runs/bulbs-Bulb-v0", r"is no run, but these in it are: .*Bulb-v0/1"),
+    "a folder that is no run": ("explain bulbs", r"bulbs is no run, for it has no settings\.yaml"),
+    "a run that is complete": (f"train --resume {RUN}", r"is complete, with 64 env steps: .*--steps 128 goes further"),
+    "a new model for an old run": (f"train --resume {RUN} --model m", r"--model does not go with --resume"),
+    "demonstrations that are not there": ("train CartPole-v1 --demonstrations my.jsonl", r"no file my\.jsonl: .*play"),
+    "demonstrations of another env": (f"train {ENV} --demonstrations other.jsonl", r"other\.jsonl, line 1"),
+    "demonstrations that are none": (f"train {ENV} --demonstrations broken.yaml", r"broken\.yaml, line 1"),
+    "a report of nothing": ("report bulbs", r"no log and no episodes"),
+    "a report of a run that is not there": ("report runs/9", r"runs/9 is not there"),
+    "an export onto something else": (f"export {RUN} --output bulbs", r"not empty; name another one, or pass --over"),
+    # Comparing, playing, pretraining
+    "a method misspelt": (f"compare {ENV} --methods lm,clasic-raw", r"did you mean 'classic-raw'"),
+    "seeds that are none": (f"compare {ENV} --seeds few", r"--seeds takes numbers and ranges.*got 'few'"),
+    "a player misspelt": (f"play {ENV} --by rndom", r"no such player: did you mean 'random'"),
+    "a function misspelt": (f"play {ENV} --by bulbs:bto", r"no such function: did you mean 'bot'"),
+    "a bot for any env": (f"play {ENV} --by bot", r"plays levels of BabyAI, not .*module:function"),
+    "phrasings that are none": (f"pretrain {ENV} --output new --wordings broken.yaml", r"broken\.yaml is no JSON"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def run(project: Path) -> Path:
+    """A run, and files that are not what they should be."""
+    succeed("train", ENV, *TINY)
+    Path("broken.yaml").write_text("env: [CartPole-v1\n")
+    Path("misspelt.yaml").write_text("env: CartPole-v1\nhyperparamters: {gamma: 0.9}\n")
+    Path("cartpole.yaml").write_text("env: CartPole-v1\n")
+    other = {"messages": [{"role": "user", "content": "Hello."}], "actions": ["a", "b"], "action": "a"}
+    Path("other.jsonl").write_text(json.dumps(other) + "\n")
+    return project / RUN
+
+
+def test_there_are_forty() -> None:
+    assert len(MISTAKES) >= 40
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_its_remedy(mistake: str) -> None:
+    command, expected = MISTAKES[mistake]
+    before = {path for path in Path().rglob("*") if "__pycache__" not in path.parts}
+    done = lmpolicy(*command.split())
+    said = re.sub(r"[\s│]+", " ", done.err)
+    assert done.code in (1, 2), said
+    assert re.search(expected, said), said
+    assert "Traceback" not in said
+    assert done.out == ""
+    after = {path for path in Path().rglob("*") if "__pycache__" not in path.parts}
+    assert after == before, "a command that fails at once leaves nothing behind"
+
+
+def test_debug_shows_where_an_error_comes_from() -> None:
+    with pytest.raises(FileNotFoundError, match="no folder nowhere"):
+        lmpolicy("--debug", "evaluate", "nowhere")
+
+
+def test_an_error_of_the_code_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr("lmpolicy.report.page.write_report", broken)
+    with pytest.raises(KeyError):
+        lmpolicy("report", RUN)
