@@ -105,10 +105,14 @@ def show(env_id, study, optuna):
     done = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.COMPLETE]
     if not done:
         return
-    best = ", ".join(f"{name}={value!r}" for name, value in proposed(optuna.trial.FixedTrial(study.best_params)).items())
+    best = ", ".join(
+        f"{name}={value!r}" for name, value in proposed(optuna.trial.FixedTrial(study.best_params)).items()
+    )
     print(f"\nbest, mean return {study.best_value:.2f}:")
     print(f"settings = dataclasses.replace(lmpolicy.hyperparameters({env_id!r}), {best})")
-    print("It is the best of many with one seed: train it with seeds that the search has not seen before you believe it.")
+    print(
+        "It is the best of many with one seed: before you believe it, train it with seeds that the search has not seen."
+    )
 
 
 def named_settings(env_id):
@@ -123,7 +127,7 @@ def parse_arguments(argv):
         description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--env", default="CartPole-v1", help="id of a Gymnasium env")
-    parser.add_argument("--trials", type=int, default=20, help="number of trials in all, those of earlier runs included")
+    parser.add_argument("--trials", type=int, default=20, help="number of trials in all, with those of earlier runs")
     parser.add_argument("--steps", type=int, default=8192, help="env steps of a trial")
     parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
