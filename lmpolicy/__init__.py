@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lmpolicy.report.explaining import explain
     from lmpolicy.report.page import write_report
     from lmpolicy.report.recording import record_episodes
+    from lmpolicy.sharing.hub import load_from_hub, package_for_hub, push_to_hub
     from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
@@ -84,9 +85,12 @@ __all__ = [
     "extract_action",
     "hyperparameters",
     "load",
+    "load_from_hub",
     "make_multi_env",
     "new_run",
+    "package_for_hub",
     "play_in_terminal",
+    "push_to_hub",
     "record_episodes",
     "resume",
     "save",
@@ -123,9 +127,12 @@ _LAZY = {
     "explain": "lmpolicy.report.explaining",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
+    "load_from_hub": "lmpolicy.sharing.hub",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
+    "package_for_hub": "lmpolicy.sharing.hub",
     "play_in_terminal": "lmpolicy.training.playing",
+    "push_to_hub": "lmpolicy.sharing.hub",
     "record_episodes": "lmpolicy.report.recording",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",

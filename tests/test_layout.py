@@ -44,7 +44,7 @@ LAYERS: dict[str, Sequence[str]] = {
     ),
 }
 """What each layer may import of the project, besides itself."""
-TOP = ("lmpolicy.pretraining", "lmpolicy.comparison", "lmpolicy.report", "lmpolicy.cli")
+TOP = ("lmpolicy.pretraining", "lmpolicy.comparison", "lmpolicy.report", "lmpolicy.sharing", "lmpolicy.cli")
 """May import all of the package; no layer imports these."""
 OUTSIDE = ("benchmarks", "examples", "tests", "helpers")
 """May import everything; what users install imports none of it."""
