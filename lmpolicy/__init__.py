@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lmpolicy.report.page import write_report
     from lmpolicy.report.recording import record_episodes
     from lmpolicy.sharing.hub import load_from_hub, package_for_hub, push_to_hub
+    from lmpolicy.sharing.minari_recording import record_minari
     from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
@@ -92,6 +93,7 @@ __all__ = [
     "play_in_terminal",
     "push_to_hub",
     "record_episodes",
+    "record_minari",
     "resume",
     "save",
     "warm_start",
@@ -134,6 +136,7 @@ _LAZY = {
     "play_in_terminal": "lmpolicy.training.playing",
     "push_to_hub": "lmpolicy.sharing.hub",
     "record_episodes": "lmpolicy.report.recording",
+    "record_minari": "lmpolicy.sharing.minari_recording",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",
     "warm_start": "lmpolicy.training.warm_start",
