@@ -3,6 +3,7 @@
 #   make test      runs all tests
 #   make real      fine-tunes a real language model, SmolLM2-135M-Instruct
 #   make docs      builds the documentation
+#   make pages     writes the pages of tasks and the picture of the README anew
 #   make mutants   changes the code at random points, and sees whether a test fails
 # Another interpreter: make PYTHON=python3.12 test. Arguments for a script: make demo ARGS="--steps 5000".
 
@@ -17,7 +18,7 @@ MUTMUT := $(VENV)/.mutants
 RUN := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo real test docs lint type format bench mutants clean
+.PHONY: help demo real test docs pages lint type format bench mutants clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##/  make \1	/p' Makefile
@@ -33,6 +34,10 @@ test: $(STAMP) $(TEXTWORLD) $(REAL)  ## run all tests
 
 docs: $(STAMP) $(SPHINX)  ## build the documentation: docs/_build/html/index.html
 	@$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html $(ARGS)
+
+pages: $(STAMP)  ## write the pages of tasks and the picture of the README anew, from code and results
+	@$(RUN) docs/_generate/task_pages.py
+	@$(RUN) docs/_generate/picture.py
 
 lint: $(STAMP)  ## check style and formatting
 	@$(RUN) -m ruff check .

@@ -16,6 +16,7 @@ from lmpolicy.envs.blackjack import Blackjack
 from lmpolicy.envs.cart_pole import CartPole
 from lmpolicy.envs.cliff_walking import CliffWalking
 from lmpolicy.envs.frozen_lake import FrozenLake
+from lmpolicy.envs.household import DEFAULT_TASK, Household
 from lmpolicy.envs.lunar_lander import LunarLander
 from lmpolicy.envs.mountain_car import MountainCar
 from lmpolicy.envs.one_seat import OneSeat, TicTacToe
@@ -24,16 +25,20 @@ from lmpolicy.envs.scienceworld import ScienceWorld
 from lmpolicy.envs.taxi import Taxi
 from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
 from lmpolicy.envs.textworld_express import TextWorldExpress
+from lmpolicy.envs.tomato_salad import TomatoSalad
 from lmpolicy.text.task import TextTask
 
 __all__ = [
+    "HOUSEHOLD",
     "TASKS",
     "TEXT_WORLD",
+    "TOMATO_SALAD",
     "Acrobot",
     "Blackjack",
     "CartPole",
     "CliffWalking",
     "FrozenLake",
+    "Household",
     "LunarLander",
     "MiniGrid",
     "MountainCar",
@@ -44,6 +49,7 @@ __all__ = [
     "TextWorld",
     "TextWorldExpress",
     "TicTacToe",
+    "TomatoSalad",
     "package_of",
     "require_package",
     "task_for",
@@ -69,16 +75,22 @@ NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
 TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
 """Id of :class:`lmpolicy.envs.textworld.TextWorldEnv`."""
+TOMATO_SALAD = f"{NAMESPACE}/TomatoSalad-v0"
+"""Id of :class:`lmpolicy.envs.tomato_salad.TomatoSaladEnv`."""
+HOUSEHOLD = f"{NAMESPACE}/Household-v0"
+"""Id of :class:`lmpolicy.envs.household.HouseholdEnv`."""
 FAMILIES: dict[str, type[TextTask]] = {
     "BabyAI": MiniGrid,
+    "Household": Household,
     "MiniGrid": MiniGrid,
     "ScienceWorld": ScienceWorld,
     "TextWorld": TextWorld,
     "TextWorldExpress": TextWorldExpress,
     "TicTacToe": TicTacToe,
+    "TomatoSalad": TomatoSalad,
 }
 """The task of all envs whose id begins with a word."""
-OWN = ("ScienceWorld", "TextWorldExpress", "TicTacToe")
+OWN = ("Household", "ScienceWorld", "TextWorldExpress", "TicTacToe", "TomatoSalad")
 """Families whose ids are known only with the namespace, because envs of others have these names, too."""
 PACKAGES: dict[type[TextTask], str] = {
     MiniGrid: "minigrid",
@@ -87,7 +99,7 @@ PACKAGES: dict[type[TextTask], str] = {
     TextWorldExpress: "textworld-express",
     TicTacToe: "pettingzoo",
 }
-"""The package that has the envs of a family. Each is an extra of lmpolicy with the same name."""
+"""The package that has the envs of a family, unless they are made here: an extra of lmpolicy with the same name."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:
@@ -128,7 +140,7 @@ def package_of(env_id: str) -> str | None:
     """
     namespace, _, name = env_id.rpartition("/")
     family = _family(namespace or None, name)
-    return None if family is None else PACKAGES[family]
+    return None if family is None else PACKAGES.get(family)
 
 
 def require_package(env_id: str) -> None:
@@ -172,3 +184,10 @@ if TEXT_WORLD not in gym.registry:
         max_episode_steps=100,
     )
     gym.register(f"{NAMESPACE}/TicTacToe-v0", entry_point="lmpolicy.envs.one_seat:make_tic_tac_toe")
+    gym.register(TOMATO_SALAD, entry_point="lmpolicy.envs.tomato_salad:TomatoSaladEnv", max_episode_steps=50)
+    gym.register(
+        HOUSEHOLD,
+        entry_point="lmpolicy.envs.household:HouseholdEnv",
+        max_episode_steps=50,
+        kwargs={"task": DEFAULT_TASK},
+    )

@@ -108,6 +108,15 @@ def slip(straight: float, aside: float) -> str:
     )
 
 
+def listed(words: Sequence[str]) -> str:
+    """Join words as in a sentence, e.g. ``the tomato, the plate and the hatch``; empty for none.
+
+    :param words: any number of words.
+    """
+    *first, last = words or ("",)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _run(columns: list[int]) -> list[str]:
     return [f"{columns[0]} to {columns[-1]}"] if len(columns) > 2 else [str(column) for column in columns]
 

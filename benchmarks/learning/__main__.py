@@ -7,7 +7,7 @@
 It is ``lmpolicy.compare`` on the tasks of tasks.py: methods, measures and settings of classic PPO are explained there.
 The settings of the language model are those of ``lmpolicy.hyperparameters``. Two more methods are for grids: what
 classic-raw is given is each cell of the view, direction and words of the mission as ones and zeros; and on BabyAI's
-levels plays the bot of BabyAI, which knows the whole grid.
+levels plays the bot of BabyAI, which knows the whole grid. Kitchen and house are played by their scripted experts.
 
 Reported are the seeds 100 to 107. Settings are tuned on the seeds 0 to 4, and on games of the validation split
 (``--validation``), in another folder.

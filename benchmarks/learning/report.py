@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.learning.tasks import BY_NAME, TASKS, experiment
@@ -59,11 +60,15 @@ def _facts(groups: dict[str, list[Group]]) -> str:
     return markdown(cells)
 
 
-def save_figure(groups: dict[str, list[Group]], path: Path) -> None:
-    """The learning curves of all tasks as small multiples, with the most likely actions.
+def save_figure(
+    groups: dict[str, list[Group]], path: Path, sampled: bool = False, colours: Mapping[str, str] | None = None
+) -> None:
+    """The learning curves of all tasks as small multiples.
 
     :param groups: methods by task.
     :param path: PNG file to write.
+    :param sampled: whether with sampled actions. False: with the most likely ones.
+    :param colours: as for :func:`lmpolicy.comparison.figures.draw_curves`.
     """
     import matplotlib as mpl
 
@@ -76,7 +81,7 @@ def save_figure(groups: dict[str, list[Group]], path: Path) -> None:
         lines, columns, figsize=(max(6, 3.6 * columns), 3 * lines + 0.8), layout="constrained", squeeze=False
     )
     for axes, (name, found) in zip(grid.flat, groups.items(), strict=False):
-        draw_curves(axes, found, False, BY_NAME[name].best, BY_NAME[name].wide)
+        draw_curves(axes, found, sampled, BY_NAME[name].best, BY_NAME[name].wide, colours)
         axes.set_title(name, loc="left", fontsize=11)
         axes.set_xlabel("env steps")
     for axes in list(grid.flat)[len(groups) :]:

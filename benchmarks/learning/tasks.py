@@ -10,19 +10,19 @@ from functools import cache
 from typing import Any
 
 import lmpolicy
-from benchmarks.learning.bot import BotPlayer
+from benchmarks.learning.experts import SCRIPTED, BotPlayer
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
 from lmpolicy.bundled import BUNDLED
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
-from lmpolicy.envs import TEXT_WORLD, package_of
+from lmpolicy.envs import HOUSEHOLD, TEXT_WORLD, TOMATO_SALAD, package_of
 from lmpolicy.training.named_settings import Hyperparameters
 
-BOT = "bot"
-"""BabyAI's own bot, for its levels."""
-ALL_METHODS = (*METHODS, BOT)
+BOT, EXPERT = "bot", "expert"
+"""BabyAI's own bot, for its levels; the scripted experts of kitchen and house."""
+ALL_METHODS = (*METHODS, BOT, EXPERT)
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,10 @@ TASKS = (
         test_kwargs=UNSEEN,
         settings_of=TOLD,
     ),
+    # Best and threshold of the kitchen: the mean return of its expert, and a tenth less.
+    Task("tomato-salad", TOMATO_SALAD, {}, -0.31, 1.357, 1.22, every=2_000),
+    Task("household-food", HOUSEHOLD, {"task": "food"}, 0.05, 1, 0.9, every=2_000, success=True),
+    Task("household-entertainment", HOUSEHOLD, {"task": "entertainment"}, 0.05, 1, 0.9, every=2_000, success=True),
 )
 BY_NAME = {task.name: task for task in TASKS}
 
@@ -180,11 +184,22 @@ def experiment(
         threshold=task.threshold,
         success=task.success,
         evaluation_kwargs=test,
-        players={BOT: BotPlayer} if task.env_id.startswith("BabyAI-") else {},
+        players=players_of(task),
         pretraining_steps=None if model else steps_read().get(task.env_id),
         best=task.best,
         device=device,
     )
+
+
+def players_of(task: Task) -> dict[str, Any]:
+    """Experts that play the env of a task, by name.
+
+    :param task: which env.
+    """
+    if task.env_id.startswith("BabyAI-"):
+        return {BOT: BotPlayer}
+    scripted = SCRIPTED.get(task.env_id.partition("/")[2].partition("-")[0])
+    return {} if scripted is None else {EXPERT: scripted}
 
 
 @cache

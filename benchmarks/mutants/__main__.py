@@ -100,7 +100,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=BUDGET, help="CPU seconds of tests for each (%(default)s)")
     parser.add_argument("--first", action="store_true", help="with --again: the tests are still those of the first run")
-    parser.add_argument("--again", choices=report.OUTCOMES, help="only rows with this outcome, once more")
+    parser.add_argument("--again", choices=report.OUTCOMES, help="only rows with this outcome and no reason")
     parser.add_argument("--more", action="store_true", help="also run tests that take longer")
     parser.add_argument("--control", action="store_true", help="run the tests that failed on the unchanged code")
     parser.add_argument("--project", type=Path, default=ROOT, help="folder whose code is changed, in a copy")
@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace, folder: Path) -> None:
     for mutant in draw(tree.folder, sources, args.size, args.seed):
         key = report.key(args.seed, mutant)
         known = next((row for row in rows if report.key_of(row) == key), None)
-        if known is not None and (args.again is None or known["outcome"] != args.again):
+        if known is not None and (known["outcome"] != args.again or known["reason"]):
             continue
         found = try_mutant(tree, reach, mutant, args.budget, log)
         earlier = None if args.first else known

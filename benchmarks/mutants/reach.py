@@ -15,6 +15,11 @@ from benchmarks.mutants.tree import Tree, digest
 
 IMPORTING = 0
 """Stands for a line that runs when its module is imported, whatever the test."""
+FORKED = {
+    f"lmpolicy/lm/{name}.py": {"tests/training/test_distributed.py", "tests/lm/test_spread.py"}
+    for name in ("processes", "spread", "worker")
+}
+"""Files that run in processes of their own, where no line is noted down, and the files of tests that start these."""
 SECONDS = 600
 """CPU time after which a file of tests is given up."""
 
@@ -41,7 +46,7 @@ class Reach:
         """
         reached = self.lines.get(file, {})
         numbers = reached if list(lines) == [IMPORTING] else lines
-        found = {test for number in numbers for test in reached.get(number, ())}
+        found = {test for number in numbers for test in reached.get(number, ())} | FORKED.get(file, set())
         stem = Path(file).stem
         if not found:
             found = {test.partition("::")[0] for test in self.seconds if f"test_{stem}" in test}

@@ -1,7 +1,8 @@
-"""What a warm start from 20 episodes is worth, and whether PPO keeps it: the bundled LM on three tasks.
+"""What a warm start from 20 episodes is worth, and whether PPO keeps it: bundled LM on three tasks, a real one on one.
 
     python -m benchmarks.warm_start                                   # all methods, five seeds: hours
     python -m benchmarks.warm_start --tasks lake --methods scratch warm --seeds 100
+    python -m benchmarks.warm_start --tasks lake-smollm2 --seeds 100 101 102    # a real model: make real installs it
     python -m benchmarks.warm_start --report-only
 
 Experts play 20 episodes: the shortest way over the lake, the basic strategy of Blackjack, and BabyAI's bot, which knows
@@ -32,7 +33,7 @@ import torch as th
 
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.warm_start.methods import METHODS, TASKS
+from benchmarks.warm_start.methods import BUNDLED, METHODS, TASKS
 from benchmarks.warm_start.report import report
 from benchmarks.warm_start.runs import train
 
@@ -56,7 +57,7 @@ FIELDS = (
 
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=BUNDLED)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102, 103, 104])
     parser.add_argument("--games", type=int, default=20, help="episodes of the expert")

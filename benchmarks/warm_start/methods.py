@@ -27,6 +27,8 @@ class Task:
     """Env steps between evaluations."""
     cloning: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the warm start, where they are not the default."""
+    model: str | None = None
+    """Name of :mod:`lmpolicy.models`; ``None`` is the bundled LM."""
 
 
 FEW_TURNS = {"validation": 0.0, "epochs": 20, "batch_size": 8}
@@ -36,7 +38,10 @@ TASKS = {
     "lake": Task(BY_NAME["frozenlake"], experts.lake, 512),
     "blackjack": Task(BY_NAME["blackjack"], experts.blackjack, 8_192, FEW_TURNS),
     "redball": Task(BY_NAME["babyai-redball"], experts.babyai, 2_048),
+    "lake-smollm2": Task(BY_NAME["frozenlake"], experts.lake, 512, model="smollm2-135m-instruct"),
 }
+BUNDLED = [name for name, task in TASKS.items() if task.model is None]
+"""Tasks of the bundled LM."""
 
 
 def as_named(settings: Hyperparameters) -> Hyperparameters:

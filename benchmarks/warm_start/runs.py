@@ -87,6 +87,8 @@ def train(
     :param episodes: number of episodes of an evaluation. Default: those of the task.
     """
     named = lm_settings(task.learning)
+    if task.model is not None:
+        named = named.for_model(task.model)
     settings = method.settings(replace(named, total_timesteps=steps or named.total_timesteps))
     episodes = episodes or task.learning.episodes
     training = settings.make_env(seed)

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
+from stable_baselines3 import PPO
 
 from lmpolicy.comparison.evaluating import GridEvaluation, evaluate, one_thread
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
 from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
+from lmpolicy.training.checkpoints import Checkpoints, newest_checkpoint
+from lmpolicy.training.resuming import resume
 
 FIELDS = (
     "env",
@@ -30,6 +33,7 @@ FIELDS = (
     "mean_return",
     "std_return",
     "mean_length",
+    "mean_tokens",
     "threads",
     "processor",
     "torch",
@@ -37,7 +41,8 @@ FIELDS = (
     "settings",
 )
 """Columns of the runs. ``env_steps`` is an entry of the grid, the same for all methods; ``played`` are the env steps
-that were taken when the method was measured there, which may be a few more."""
+that were taken when the method was measured there, which may be a few more. ``mean_tokens`` are those of a written
+answer; empty where phrases are chosen."""
 Row = dict[str, str]
 
 
@@ -49,6 +54,8 @@ class Cell:
     method: Method
     seed: int
     facts: EnvFacts
+    unfinished: Path | None = None
+    """Folder in which trainings of language models are kept until they are complete. None: they are not kept."""
 
     def __str__(self) -> str:
         return f"{self.experiment.name} {self.method.name} seed {self.seed}"
@@ -63,6 +70,13 @@ class Cell:
         """Return a few characters that change with whatever decides about the results."""
         return fingerprint(self.experiment, self.method, self.facts)
 
+    @property
+    def kept(self) -> Path | None:
+        """Return the folder of the training, whose checkpoints it goes on from; ``None`` if it is not kept."""
+        if self.unfinished is None or not (self.method.is_lm and self.method.learns):
+            return None
+        return self.unfinished / f"{self.method.name}-{self.seed}-{self.settings}"
+
 
 def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
     """Train and evaluate.
@@ -73,17 +87,35 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
         has one entry, and random play has no most likely action.
     """
     one_thread()
-    prepared = prepare(cell.experiment, cell.method, cell.seed, cell.facts)
+    prepared = prepare(cell.experiment, cell.method, cell.seed, cell.facts, cell.kept)
     with prepared.stack:
         rows = _Rows(cell, prepared, tell)
         if prepared.model is None or not cell.method.learns:
             rows.measure(0, 0, 0.0)
             return rows.found
         steps = cell.method.steps(cell.experiment)
-        along = GridEvaluation(cell.experiment.grid(steps)[:-1], rows.measure)
-        prepared.model.learn(steps, callback=[*prepared.callbacks, along])
-        rows.measure(steps, prepared.model.num_timesteps, along.seconds())
+        along = GridEvaluation(cell.experiment.grid(steps)[:-1], rows.measure, rows.found)
+        model = _learn(cell, prepared, along, steps, tell)
+        rows.measure(steps, model.num_timesteps, along.seconds())
         return rows.found
+
+
+def _learn(cell: Cell, prepared: Prepared, along: GridEvaluation, steps: int, tell: Callable[[str], None]) -> PPO:
+    """Train, from the newest checkpoint on if there is one; return the learner."""
+    assert prepared.model is not None
+    callbacks = [*prepared.callbacks, along]
+    if cell.kept is None:
+        return prepared.model.learn(steps, callback=callbacks)
+    callbacks.append(Checkpoints(cell.kept))
+    if newest_checkpoint(cell.kept) is None:
+        return prepared.model.learn(steps, callback=callbacks)
+    assert prepared.training is not None
+    model = resume(cell.kept, prepared.training, callbacks, cell.experiment.device)
+    assert isinstance(model, PPO)
+    prepared.model = prepared.player = model
+    tell(f"{cell}: goes on from {model.num_timesteps:,} env steps")
+    left = steps - model.num_timesteps
+    return model.learn(left, callback=callbacks, reset_num_timesteps=False) if left > 0 else model
 
 
 class _Rows:

@@ -23,7 +23,7 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
 from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
-from lmpolicy.comparison.storage import add_cell, is_complete, read_runs
+from lmpolicy.comparison.storage import UNFINISHED, add_cell, is_complete, read_runs, remove_training
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.hyperparameters import Hyperparameters
 
@@ -40,6 +40,7 @@ def compare(
     steps: int | None = None,
     folder: str | Path = "comparison",
     processes: int | None = None,
+    checkpoints: bool = False,
     threshold: float | None = None,
     every: int | None = None,
     episodes: int = 100,
@@ -94,6 +95,9 @@ def compare(
     :param folder: folder to write to, of this env alone.
     :param processes: number of cells that run at a time, each in a process of its own with one thread. Default: the
         number of CPU cores. 1: in this process, for envs that cannot be made in another.
+    :param checkpoints: whether a cell of a language model keeps a checkpoint of each rollout, and goes on from the
+        newest after an interruption. For cells that take hours; each rollout takes a little longer. Classic cells begin
+        anew.
     :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
         registration. Without either, no threshold.
     :param every: env steps between two evaluations. Default: a tenth of the training.
@@ -124,7 +128,7 @@ def compare(
         evaluation_kwargs=evaluation_kwargs or {},
         **{"name": name_of(settings.env_id), **measuring},
     )
-    return run_experiment(experiment, seeds, methods, folder, processes)
+    return run_experiment(experiment, seeds, methods, folder, processes, checkpoints)
 
 
 def run_experiment(
@@ -133,6 +137,7 @@ def run_experiment(
     methods: Iterable[str] | None = None,
     folder: str | Path = "comparison",
     processes: int | None = None,
+    checkpoints: bool = False,
 ) -> Comparison:
     """Run what is missing of an experiment, and write tables and curves.
 
@@ -141,18 +146,21 @@ def run_experiment(
     :param methods: as there.
     :param folder: as there.
     :param processes: as there.
+    :param checkpoints: as there.
     """
     check_experiment(experiment)
     seeds, processes, target = check_seeds(seeds), check_processes(processes), Path(folder)
     experiment, facts = with_threshold(experiment), EnvFacts.of(experiment)
     names = choose_methods(methods, experiment, facts)
     runs = read_runs(target)
-    cells = [Cell(experiment, Method.of(name), seed, facts) for seed in seeds for name in names]
+    unfinished = target / UNFINISHED if checkpoints else None
+    cells = [Cell(experiment, Method.of(name), seed, facts, unfinished) for seed in seeds for name in names]
     waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
     places = {name: place for place, name in enumerate(known_methods(experiment))}
 
     def done(cell: Cell, rows: list[Row]) -> None:
         add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
+        remove_training(cell)
 
     try:
         if processes > 1 and waiting:

@@ -15,6 +15,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
+from lmpolicy.text.spaces import TokenSpace
 from lmpolicy.training.random_state import random_state, set_random_state
 
 
@@ -44,6 +45,22 @@ class Successes:
             self.found.append(float(succeeded(local["reward"], info.get("TimeLimit.truncated", False), info)))
 
 
+class AnswerTokens:
+    """Count the tokens of written answers: a callback of Stable-Baselines3's ``evaluate_policy``."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def __call__(self, local: dict[str, Any], _: dict[str, Any]) -> None:
+        """Look at a step of an env.
+
+        :param local: local variables of ``evaluate_policy``.
+        """
+        space = local["env"].action_space
+        if isinstance(space, TokenSpace):
+            self.found.append(len(space.split(local["actions"][local["i"]])[0]))
+
+
 def evaluate(
     player: Any, env: VecEnv, episodes: int, sampled: bool, success: bool = False, seed: int | None = None
 ) -> dict[str, str]:
@@ -56,16 +73,24 @@ def evaluate(
     :param success: whether to count how often an episode reaches its goal, in place of its rewards.
     :param seed: seed of the envs and of the draws. The generators of the process then go on as if nothing had been
         played. None: the envs go on where they are.
-    :return: ``episodes``, ``sampled``, ``mean_return``, ``std_return`` and ``mean_length``.
+    :return: ``episodes``, ``sampled``, ``mean_return``, ``std_return`` and ``mean_length``; and ``mean_tokens`` of an
+        answer where answers are written.
     """
-    counted = Successes()
+    counted, tokens = Successes(), AnswerTokens()
+
+    def count(local: dict[str, Any], others: dict[str, Any]) -> None:
+        counted(local, others)
+        tokens(local, others)
+
     with _seeded(env, seed):
         returns, lengths = evaluate_policy(
-            player, env, episodes, deterministic=not sampled, return_episode_rewards=True, callback=counted
+            player, env, episodes, deterministic=not sampled, return_episode_rewards=True, callback=count
         )
     found = counted.found if success else returns
     lasted = np.asarray(lengths)
     numbers = {"mean_return": np.mean(found), "std_return": np.std(found), "mean_length": np.mean(lasted)}
+    if tokens.found:
+        numbers["mean_tokens"] = np.mean(tokens.found)
     return {
         "episodes": str(lasted.size),
         "sampled": str(int(sampled)),
@@ -91,6 +116,8 @@ def _seeded(env: VecEnv, seed: int | None) -> Iterator[None]:
 class GridEvaluation(BaseCallback):
     """Measure at exact env steps, so that all methods are measured at the same ones.
 
+    Checkpoints of a training keep what is left of the grid, the seconds, and what was found.
+
     A method is measured at the first step of the envs at which so many env steps were taken, with the policy that acts
     there, in the middle of a rollout as well. With n envs, this is less than n env steps later. The time that it takes
     does not count as training.
@@ -98,19 +125,37 @@ class GridEvaluation(BaseCallback):
     :param grid: env steps, the first of which may be 0. The end of the training is not among them, because the last
         update follows it.
     :param measure: takes an entry of the grid, the env steps that were taken, and the seconds of training.
+    :param found: list that ``measure`` adds to. Its entries are texts, numbers, lists and dicts.
     """
 
-    def __init__(self, grid: Sequence[int], measure: Callable[[int, int, float], None]) -> None:
+    def __init__(
+        self, grid: Sequence[int], measure: Callable[[int, int, float], None], found: list[Any] | None = None
+    ) -> None:
         super().__init__()
         self._left, self._measure = list(grid), measure
-        self._begin = 0.0
+        self._found = [] if found is None else found
+        self._before = 0.0
+        self._begin = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the seconds of training so far."""
         return time.perf_counter() - self._begin
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the measuring is."""
+        return {"left": list(self._left), "seconds": self.seconds(), "found": list(self._found)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where another callback stopped.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._left[:], self._found[:] = state["left"], state["found"]
+        self._before = state["seconds"]
+        self._begin = time.perf_counter() - self._before
+
     def _on_training_start(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin = time.perf_counter() - self._before
         self._on_step()
 
     def _on_step(self) -> bool:

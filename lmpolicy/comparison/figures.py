@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,7 +42,12 @@ def save_curves(groups: Sequence[Group], path: Path, title: str, best: float | N
 
 
 def draw_curves(
-    axes: Any, groups: Sequence[Group], sampled: bool, best: float | None = None, wide: bool = False
+    axes: Any,
+    groups: Sequence[Group],
+    sampled: bool,
+    best: float | None = None,
+    wide: bool = False,
+    colours: Mapping[str, str] | None = None,
 ) -> None:
     """Draw the interquartile mean over seeds of every method, with its 95 % bootstrap interval.
 
@@ -51,13 +56,16 @@ def draw_curves(
     :param sampled: whether with sampled actions.
     :param best: best possible mean return, if it is known.
     :param wide: as for :func:`save_curves`.
+    :param colours: colours of methods with names of one's own.
     """
     from matplotlib import ticker
+
+    own = dict(colours or {})
 
     for group in groups:
         if not group.learns or BUDGET in group.method:  # a curve fifty times as long would hide the others
             continue
-        curve, colour = group.curve(sampled), colour_of(group.method)
+        curve, colour = group.curve(sampled), own.get(group.method, colour_of(group.method))
         means = [interquartile_mean(values) for values in curve.values()]
         style = (0, (4, 1.5)) if HELP in group.method else "-"
         axes.plot(list(curve), means, ls=style, lw=1.8, marker="o", ms=3, color=colour, label=group.method)
@@ -67,7 +75,13 @@ def draw_curves(
             axes.fill_between(list(curve), low, high, alpha=0.15, lw=0, color=colour)
     for group in groups:
         if not group.learns:
-            axes.axhline(fmean(group.finals(sampled)), color=_grey(group), ls="--", lw=1.2, label=group.method)
+            axes.axhline(
+                fmean(group.finals(sampled)),
+                color=own.get(group.method, _colour_of_line(group)),
+                ls="--",
+                lw=1.2,
+                label=group.method,
+            )
     threshold = groups[0].threshold if groups else None
     if threshold is not None:
         axes.axhline(threshold, color="0.55", ls="-.", lw=1.2, label="threshold")
@@ -99,5 +113,5 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=4, frameon=False)
 
 
-def _grey(group: Group) -> str:
+def _colour_of_line(group: Group) -> str:
     return "#c0392b" if group.method == RANDOM else colour_of(group.method)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch as th
@@ -28,6 +29,9 @@ from lmpolicy.models import resolve
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import EntropySchedule
 from lmpolicy.training.hyperparameters import Hyperparameters
+
+RANDOM_WEIGHTS = "random-weights"
+"""Folder of a model with random weights, in the folder of a training that is kept."""
 
 
 @dataclass
@@ -60,13 +64,15 @@ class Prepared:
         return isinstance(self.evaluation, VecNormalize)
 
 
-def prepare(experiment: Experiment, method: Method, seed: int, facts: EnvFacts) -> Prepared:
+def prepare(experiment: Experiment, method: Method, seed: int, facts: EnvFacts, folder: Path | None = None) -> Prepared:
     """Make what a method learns with.
 
     :param experiment: what is compared.
     :param method: the method.
     :param seed: seed of the training.
     :param facts: what the env says of itself.
+    :param folder: folder of a training whose checkpoints are kept. Random weights are in it, too, where its
+        checkpoints find them.
     """
     if method.base in experiment.players:
         env = experiment.raw(min(experiment.copies, experiment.episodes), experiment.evaluation_seed(seed), None, True)
@@ -75,7 +81,7 @@ def prepare(experiment: Experiment, method: Method, seed: int, facts: EnvFacts) 
         env = experiment.words(seed)
         found = Prepared(RandomPhrases(env, seed), env)
     elif method.is_lm:
-        found = _language_model(experiment, method, seed, facts)
+        found = _language_model(experiment, method, seed, folder)
     else:
         found = _classic(experiment, method, seed, facts)
     for env in filter(None, (found.training, found.evaluation)):
@@ -83,14 +89,14 @@ def prepare(experiment: Experiment, method: Method, seed: int, facts: EnvFacts) 
     return found
 
 
-def _language_model(experiment: Experiment, method: Method, seed: int, facts: EnvFacts) -> Prepared:
+def _language_model(experiment: Experiment, method: Method, seed: int, kept: Path | None) -> Prepared:
     """Make PPO with a language model."""
     settings = experiment.without_help() if method.base == LM_ALONE else experiment.settings
     training, evaluation, stack = settings.make_env(seed), experiment.words(seed), ExitStack()
     arguments = settings.ppo
     read = experiment.pretraining_steps
     if method.base == LM_RANDOM:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(tempfile.TemporaryDirectory()) if kept is None else str(kept / RANDOM_WEIGHTS)
         save_random_weights(settings.model, folder, seed)
         arguments["policy_kwargs"]["model"], read = folder, 0
     model = PPO(LMActorCriticPolicy, training, seed=seed, device=experiment.device, **arguments)

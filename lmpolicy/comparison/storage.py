@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from lmpolicy.files import whole_file
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
 """Files of a folder."""
+UNFINISHED = "unfinished"
+"""Folder of trainings that are not complete, in the folder of a comparison."""
 Runs = dict[tuple[str, int], list[Row]]
 """The rows of each cell, by method and seed."""
 
@@ -60,6 +64,17 @@ def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str
         kept = {name: known[name] for name in sorted(known) if name in used}
         with whole_file(folder / SETTINGS) as file:
             file.write((json.dumps(kept, indent=1) + "\n").encode())
+
+
+def remove_training(cell: Cell) -> None:
+    """Remove the checkpoints of a cell, which is complete.
+
+    :param cell: the cell.
+    """
+    if cell.kept is not None:
+        shutil.rmtree(cell.kept)
+        with contextlib.suppress(OSError):  # where others are not complete
+            cell.kept.parent.rmdir()
 
 
 def read_settings(folder: Path) -> dict[str, dict[str, str]]:

@@ -17,11 +17,11 @@ from lmpolicy.text.task import GenericTask
 from lmpolicy.wrapper import TextObservationWrapper
 
 CONTROL = {
-    "CartPole-v1": 9,
+    "CartPole-v1": 8,
     "Acrobot-v1": 4,
     "MountainCar-v0": 3,
     "Pendulum-v1": 2,
-    "Blackjack-v1": 2,
+    "Blackjack-v1": 4,
     "FrozenLake-v1": 2,
     "FrozenLake8x8-v1": 0.5,
     "CliffWalking-v1": 2,

@@ -14,6 +14,41 @@ Wordings = Sequence[Sequence[str]]
 
 REWORD_PROBABILITY = 0.2
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
+CLUSTERS = (
+    "bl",
+    "br",
+    "ch",
+    "cl",
+    "cr",
+    "dr",
+    "fl",
+    "gr",
+    "ph",
+    "pl",
+    "pr",
+    "qu",
+    "sc",
+    "sh",
+    "sp",
+    "st",
+    "th",
+    "tr",
+    "x",
+    "y",
+)
+DIPHTHONGS = ("ai", "ea", "ee", "io", "oo", "ou")
+ENDINGS = ("ck", "ct", "ing", "ld", "ll", "nd", "ng", "nt", "rd", "ss", "st", "tion", "x", "y")
+SPELLINGS: tuple[Callable[[str], str], ...] = (
+    str.upper,
+    str.title,
+    str.capitalize,
+    lambda phrase: phrase.replace(" ", "_"),
+    lambda phrase: phrase.replace(" ", "_").upper(),
+    lambda phrase: phrase.replace(" ", "-"),
+    lambda phrase: phrase.title().replace(" ", ""),
+)
+"""How names are spelled that programmers gave to actions."""
+SPELLED_PROBABILITY = 0.35
 MOST_PHRASES = 8
 
 
@@ -44,9 +79,10 @@ def draw_word(rng: np.random.Generator) -> str:
     """
     if rng.random() < 0.5:
         return _draw(common_words(), rng)
-    letters = [_draw(kind, rng) for _ in range(int(rng.integers(1, 4))) for kind in (CONSONANTS, VOWELS)]
+    syllables = range(int(rng.integers(1, 5)))
+    letters = [_draw(kind, rng) for _ in syllables for kind in ((*CONSONANTS, *CLUSTERS), (*VOWELS, *DIPHTHONGS))]
     if rng.random() < 0.4:
-        letters.append(_draw(CONSONANTS, rng))
+        letters.append(_draw((*CONSONANTS, *ENDINGS), rng))
     return "".join(letters)
 
 
@@ -67,20 +103,23 @@ def draw_phrases(count: int, rng: np.random.Generator) -> list[str]:
     """
     common = draw_words(rng, 2)
     forms: tuple[Callable[[int], str], ...] = (
+        lambda index: draw_words(rng, 1),
         lambda index: draw_words(rng, 3),
         lambda index: draw_words(rng, 3),
+        lambda index: draw_words(rng, 6),
         lambda index: f"{common} {draw_words(rng, 2)}",
         lambda index: f"{draw_words(rng, 2)} {common}",
         lambda index: f"{common} {index}",
         lambda index: f"{common} {rng.integers(-9, 10) / 2:g}",
     )
     form = forms[int(rng.integers(len(forms)))]
+    spell = SPELLINGS[int(rng.integers(len(SPELLINGS)))] if rng.random() < SPELLED_PROBABILITY else str
     phrases: dict[str, None] = {}
     for index in range(100):
-        phrases[form(index)] = None
+        phrases[spell(form(index))] = None
         if len(phrases) == count:
             return list(phrases)
-    return [f"{common} {index}" for index in range(count)]
+    return [spell(f"{common} {index}") for index in range(count)]
 
 
 def rename_actions(phrases: Sequence[str], rng: np.random.Generator) -> dict[str, str]:

@@ -22,6 +22,8 @@ ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
 
 OVER = " The episode is over."
 FORESIGHT_STEPS = 8
+WHOLE, LISTING = "whole", "listing"
+"""How much of the system prompt is written down."""
 
 Scatter = Callable[[Any, np.random.Generator], bool]
 """Puts an unwrapped env into a random state. It returns whether it could."""
@@ -41,6 +43,8 @@ class Source:
     """How often a document has 0, 1, 2, … past turns."""
     system: float = 0.25
     """Share of documents that begin with the system prompt. It is small, because that prompt is long and constant."""
+    listed: float = 0.5
+    """Share of documents whose system prompt is only the list of possible actions, which a policy always reads."""
     foresight: float = 0.45
     """Share of documents that end by telling where random play leads, instead of an action. They make the model
     collect the state of the env at the end of a prompt, where the critic reads it and the policy decides."""
@@ -79,7 +83,9 @@ def play_document(source: Source, env: TextObservationWrapper, rng: np.random.Ge
     names = {}
     if rng.random() < source.renamed:
         names = rename_actions(env.prompt.actions, rng)
-    parts = write_messages(env, names, with_system=bool(names) or rng.random() < source.system, skipped=player.skipped)
+    kind = rng.random()
+    system = WHOLE if kind < source.system else LISTING if names or kind < source.system + source.listed else ""
+    parts = write_messages(env, names, system=system, skipped=player.skipped)
     if ended:
         parts += [OVER] if player.terminated else []
     elif rng.random() < source.foresight:
@@ -91,25 +97,28 @@ def play_document(source: Source, env: TextObservationWrapper, rng: np.random.Ge
 
 
 def write_messages(
-    env: TextObservationWrapper, names: Mapping[str, str], *, with_system: bool, skipped: int = 0
+    env: TextObservationWrapper, names: Mapping[str, str], *, system: str, skipped: int = 0
 ) -> list[str]:
     """Write the messages that the env's agent reads now.
 
     :param env: a wrapped env, after a reset.
     :param names: other names of phrases, in the list of possible actions and in the answers.
-    :param with_system: whether the system prompt is among them.
+    :param system: ``"whole"``: with the system prompt; ``"listing"``: only with its list of possible actions, if it has
+        one; empty: without.
     :param skipped: number of turns at the beginning that are left out.
     """
+    listing = f"Possible actions: {', '.join(env.prompt.actions)}."
+    renamed = f"Possible actions: {', '.join(names.get(phrase, phrase) for phrase in env.prompt.actions)}."
     parts = []
-    listing = ", ".join(env.prompt.actions)
-    renamed = ", ".join(names.get(phrase, phrase) for phrase in env.prompt.actions)
-    system = [message for message in env.prompt.messages if message[0] == "system"]
-    turns = env.prompt.messages[len(system) :]
-    for role, content in (*(system if with_system else ()), *turns[2 * skipped :]):
-        text = names.get(content, content) if role == "assistant" else content
-        if names and role != "assistant":
-            text = text.replace(f"Possible actions: {listing}.", f"Possible actions: {renamed}.")
-        parts.append(ROLES[role] + text)
+    first = [content for role, content in env.prompt.messages if role == "system"]
+    turns = env.prompt.messages[len(first) :]
+    if system == LISTING:
+        first = [listing for content in first if listing in content]
+    for role, content in (*(("system", text) for text in first if system), *turns[2 * skipped :]):
+        if role == "assistant":
+            parts.append(ROLES[role] + names.get(content, content))
+        else:
+            parts.append(ROLES[role] + content.replace(listing, renamed))
     return parts
 
 

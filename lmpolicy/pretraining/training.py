@@ -109,7 +109,7 @@ def batches(
     rng = np.random.default_rng(seed)
     for documents in DataLoader(_Pools(mixture, seed), batch_size=None, num_workers=1):
         texts = [one.text for one in documents]
-        rows = tokenizer(texts, truncation=True, max_length=LONGEST).input_ids
+        rows = [row[:LONGEST] for row in tokenizer(texts).input_ids]
         groups: list[list[int]] = [[]]
         for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
             if len(rows[index]) * (len(groups[-1]) + 1) > tokens and groups[-1]:

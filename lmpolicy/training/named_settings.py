@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lmpolicy.envs import TEXT_WORLD, Acrobot, Taxi, TextWorld, package_of
+from lmpolicy.envs import (
+    HOUSEHOLD,
+    TEXT_WORLD,
+    TOMATO_SALAD,
+    Acrobot,
+    Household,
+    Taxi,
+    TextWorld,
+    TomatoSalad,
+    package_of,
+)
 from lmpolicy.training.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
 from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarEnergy, PotentialShaper
@@ -71,6 +81,16 @@ TEXT_WORLD_DEFAULTS: dict[str, Any] = {
     "score_normalization": "token",  # by "sum", long or rare commands may be so unlikely that they are never tried
 }
 """For every challenge of TextWorld: prompts are long, and there is much to learn from few of them."""
+MACRO_ACTION_DEFAULTS: dict[str, Any] = {
+    "total_timesteps": 20_000,
+    "n_envs": 16,
+    "n_steps": 64,
+    "n_epochs": 4,
+    "learning_rate": (5e-4, 0.0),
+    "ent_coef": (0.01, 0.0),
+    "score_normalization": "token",  # by "sum", short phrases such as "chop" would be far more likely than long ones
+}
+"""For kitchen and house, whose episodes are about ten macro-actions."""
 RENDERED_AS_TEXT = {"render_mode": "ansi"}
 """Without it, Stable-Baselines3 asks the env for pictures, which it does not have."""
 MADE_GAMES = {**RENDERED_AS_TEXT, "game": None}
@@ -195,5 +215,17 @@ NAMED_SETTINGS = (
         },
     ),
     Hyperparameters(TEXT_WORLD, **TEXT_WORLD_DEFAULTS, env_kwargs=RENDERED_AS_TEXT),
+    Hyperparameters(
+        TOMATO_SALAD,
+        **MACRO_ACTION_DEFAULTS,
+        env_kwargs=RENDERED_AS_TEXT,
+        task=TomatoSalad(list_actions=False),
+    ),
+    Hyperparameters(
+        HOUSEHOLD,
+        **MACRO_ACTION_DEFAULTS,
+        env_kwargs=RENDERED_AS_TEXT,
+        task=Household(list_actions=False),
+    ),
 )
 """All named settings. Of several for one id, :func:`hyperparameters` takes the first that contradicts no argument."""

@@ -159,6 +159,22 @@ def test_the_bot_solves_levels() -> None:
     assert 2 < float(numbers["mean_length"]) < 15
 
 
+@pytest.mark.parametrize(
+    ("name", "least"), [("tomato-salad", 1.34), ("household-food", 1), ("household-entertainment", 1)]
+)
+def test_experts_play_kitchen_and_house(name: str, least: float) -> None:
+    from lmpolicy.comparison.evaluating import evaluate
+
+    task = tasks.BY_NAME[name]
+    what = tasks.experiment(task, episodes=20)
+    env = what.raw(5, 0, None, True)
+    numbers = evaluate(what.players["expert"](env, 0), env, 20, sampled=True, success=task.success)
+    assert least <= float(numbers["mean_return"]) < 1.4
+    assert task.threshold is not None
+    assert task.random < task.threshold < float(numbers["mean_return"])
+    assert tasks.methods_of(task)[-1] == "expert"
+
+
 def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
     assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 167_603
     assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").pretraining_steps is None

@@ -116,6 +116,50 @@ def test_an_interruption_loses_the_cell_under_way_alone(
     assert run.cells == ["Side random seed 1", "Side random seed 2"]
 
 
+@pytest.mark.parametrize("method", ["lm", "lm-random"])
+def test_a_language_model_goes_on_from_its_checkpoint(
+    run: Any, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lmpolicy.comparison import cells
+
+    plain, played = cells.evaluate, []
+
+    def evaluate(*arguments: Any) -> Any:
+        played.append(arguments)
+        if len(played) == 6:  # in the third rollout: each policy is evaluated twice
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    longer = {"methods": [method], "steps": 128, "every": 16, "checkpoints": True}
+    whole = run(folder=tmp_path / "whole", **longer)
+    monkeypatch.setattr(cells, "evaluate", evaluate)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder=tmp_path / "stopped", **longer)
+    assert (tmp_path / "stopped" / "unfinished").is_dir()
+    capsys.readouterr()
+    found = run(folder=tmp_path / "stopped", **longer)
+    assert f"Side {method} seed 0: goes on from 64 env steps" in capsys.readouterr().out
+    rows, expected = ([{**row, "train_seconds": ""} for row in one.runs[method, 0]] for one in (found, whole))
+    assert rows == expected
+    assert [int(row["env_steps"]) for row in rows[::2]] == [*range(0, 129, 16)]
+    seconds = [float(row["train_seconds"]) for row in found.runs[method, 0]]
+    assert seconds == sorted(seconds)
+    for folder in ("stopped", "whole"):
+        assert not (tmp_path / folder / "unfinished").exists(), "complete cells need no checkpoint"
+
+
+def test_without_checkpoints_a_cell_begins_anew(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmpolicy.comparison import cells
+
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "evaluate", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(methods=["lm"])
+    assert not (tmp_path / "found" / "unfinished").exists()
+
+
 def test_other_settings_are_named_and_not_mixed(run: Any) -> None:
     run(methods=["classic-raw", "random"])
     told = r"classic-raw seed 0 .* \(steps was 64, is 96\).*delete its rows.*another folder"

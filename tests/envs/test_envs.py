@@ -28,8 +28,10 @@ pytestmark = [
 def test_tasks_and_exports() -> None:
     assert {env_id.rsplit("-v", 1)[0] for env_id in IDS} == set(TASKS)
     assert set(lmpolicy.envs.__all__) == {
+        "HOUSEHOLD",
         "TASKS",
         "TEXT_WORLD",
+        "TOMATO_SALAD",
         "OneSeat",
         "package_of",
         "require_package",
@@ -80,6 +82,9 @@ def test_no_task_where_wrappers_change_the_spaces() -> None:
         ("lmpolicy/ScienceWorld-v0", "scienceworld"),
         ("lmpolicy/TicTacToe-v0", "pettingzoo"),
         ("TicTacToe-v0", None),
+        ("lmpolicy/TomatoSalad-v0", None),
+        ("lmpolicy/Household-v0", None),
+        ("Household-v0", None),
         ("ScienceWorld-v0", None),
     ],
 )

@@ -211,7 +211,9 @@ def test_a_body_that_moves_freely_and_forces_on_bodies() -> None:
     places = [f"torso {axis}" for axis in "xyz"]
     assert lines["positions"] == listed([places[2], *turn, *legs], env.data.qpos[2:])
     assert lines["speeds"] == listed([*places, *turn[1:], *legs], env.data.qvel)
-    assert lines["contact forces"].startswith("torso torque x ")
+    forces = ("torque x", "torque y", "torque z", "force x", "force y", "force z")
+    of_torso = listed([f"torso {force}" for force in forces], np.clip(env.data.cfrc_ext[1], -1, 1))
+    assert lines["contact forces"].startswith(of_torso + ", ")
     assert lines["contact forces"].count("force z") == env.model.nbody - 1
     assert set(told("Ant-v5", include_cfrc_ext_in_observation=False)[1]) == {"positions", "speeds"}
     with pytest.raises(ValueError, match=r"Ant-v5\", include_cfrc_ext_in_observation=False\) may show less"):
@@ -250,3 +252,11 @@ def test_tic_tac_toe_is_read_as_it_is_played(make: Callable[[str], TextObservati
         assert text.startswith("You have nothing. ")
         assert ("The other has nothing." in text) == (not any(board))
         assert len(env.prompt.actions) == board.count(0)
+
+
+def test_units_of_mujoco() -> None:
+    require("mujoco")
+    task = GenericTask(max_numbers=200)
+    task.bind(gym.make("Ant-v5"))
+    for words in ("positions in m or rad", "speeds in m/s or rad/s", "contact forces in N or Nm"):
+        assert words in task.system_prompt, task.system_prompt

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.wrappers import TransformReward
+from helpers.policy_tools import corridor
 
 from lmpolicy import Demonstration, Demonstrations, Prompt, TextObservationWrapper
 
@@ -51,3 +54,13 @@ def expert_games(episodes: int = 20, **options: Any) -> Demonstrations:
     env = lake(**options)
     lake_env: Any = env.unwrapped
     return Demonstrations.from_player(env, lambda prompt, info: prompt.actions[WAY[lake_env.s]], episodes, seed=0)
+
+
+THREE = Demonstrations([*episode("a", [0, 1]), *episode("b", [5]), *episode("c", [2, 2, 2]), turn("alone", return_=3)])
+"""Three episodes and a lone turn."""
+
+
+def rising() -> gym.Env:
+    """A corridor whose rewards differ at every step."""
+    rewards = itertools.count(1)
+    return TransformReward(corridor(), lambda reward: float(reward) + next(rewards) % 7)

@@ -199,6 +199,8 @@ def test_missing_adapter(llama: str, name: str, caplog: pytest.LogCaptureFixture
         lambda: policy(encode(SHARED)),
         lambda: policy.predict(encode(SHARED).numpy()),
         policy.state_dict,
+        lambda: policy.optimizer,
+        lambda: policy.guard,
         lambda: learner.learn(8),
         lambda: learner.save("nowhere"),
     ]

@@ -13,7 +13,9 @@ from helpers.lm_tools import MODELS, encode, make_policy, prompt, scores_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lmpolicy import PolicySettings
 from lmpolicy.lm import backbone
+from lmpolicy.lm.base_model import load_base
 from lmpolicy.lm.fingerprint import weights_digest
 from lmpolicy.lm.precision import WIDE, auto_dtype
 
@@ -81,6 +83,18 @@ def test_auto_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
         assert auto_dtype(mps, th.float16, WIDE) == th.float16
         for device in (cpu, cuda, mps):
             assert auto_dtype(device, th.bfloat16, WIDE - 1) == th.float32
+
+
+def test_adapters_run_in_the_half_precision_of_their_base(llama: str) -> None:
+    found = {}
+    for dtype in ("bfloat16", "float32"):
+        policy, seen = make_policy(llama, dtype=dtype), set()
+        for name, module in policy.backbone.lm.named_modules():
+            if name.endswith("lora_A.default"):
+                module.register_forward_hook(lambda _, __, result, seen=seen: seen.add(result.dtype))
+        scores_of(policy, encode([prompt("row 1")]))
+        found[dtype] = seen
+    assert found == {"bfloat16": {th.bfloat16}, "float32": {th.float32}}
 
 
 def test_adapters_and_value_head_stay_float32(llama: str) -> None:
@@ -218,6 +232,11 @@ def test_fingerprint_tells_names_and_shapes_apart() -> None:
 def test_missing_model(name: str) -> None:
     with pytest.raises(OSError, match=rf"(?s){name}.*local folder.*custom_objects"):
         make_policy(name)
+
+
+def test_the_bundled_lm_is_named_in_errors() -> None:
+    with pytest.raises(OSError, match="base model 'the bundled LM' could not be loaded"):
+        load_base(PolicySettings(model_kwargs={"subfolder": "none"}))
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "config.json", "model.safetensors"])

@@ -12,7 +12,7 @@ from helpers.encoder_decoders import naive_scores, save_model, save_tokenizer
 from helpers.lm_tools import ROW_BYTES, SHARED, UNSHARED, encode, make_policy, prompt, scores_of
 from helpers.policy_tools import corridor, ppo
 from helpers.toy_envs import Corridor, CorridorTask
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModelForSeq2SeqLM, get_peft_model
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from transformers import AutoModelForSeq2SeqLM
@@ -131,6 +131,7 @@ def test_both_sides_get_adapters(folders: dict[str, str]) -> None:
         for side in ("encoder.", "decoder."):
             assert sum(side in one for one in learning) > 8
         assert not any("lm_head" in one for one in learning)
+        assert isinstance(policy.backbone.lm, PeftModelForSeq2SeqLM)
         assert policy.backbone.lm.peft_config["default"].task_type == "SEQ_2_SEQ_LM"
 
 

@@ -86,6 +86,11 @@ def test_quantised_base(tiny_models: dict[str, Path], tmp_path: Path, quantizati
     assert {weight.dtype for weight in loaded.parameters()} == {th.float32}
 
 
+def test_weights_that_stay_as_they_are_are_not_copied(llama: str) -> None:
+    lm = make_policy(llama).backbone.lm
+    assert exporting.merged(lm).get_input_embeddings().weight is lm.get_input_embeddings().weight
+
+
 def test_half_precision_stays(llama: str, tmp_path: Path) -> None:
     policy = make_policy(llama, dtype="bfloat16")
     policy.export(tmp_path / "out")
@@ -152,7 +157,7 @@ def test_model_card(llama: str, tmp_path: Path) -> None:
         'LoRA, merged: `{"r": 3}`',
         "| env steps since the policy was made or loaded | 16 |",
         f"| lmpolicy | {lmpolicy.__version__} |",
-        "'token'",
+        "| score of an action phrase | log-probability, normalised by 'token' |",
     ):
         assert text in card
     assert str(Path(llama).parent) not in card  # no path of this machine

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch as th
 from helpers.lm_tools import CHATML, make_policy
+from helpers.weights import Halves
 from safetensors.torch import load_file, save_file
 
 from lmpolicy.lm import fingerprint
@@ -82,6 +83,15 @@ def test_signs_of_two_numbers_in_one_column() -> None:
 def test_digest_of_version_1_is_what_it_was() -> None:
     weights = module(a=th.arange(600.0).view(20, 30), b=th.arange(7).bfloat16())
     assert digest_of_version_1(weights).hex() == "f525617ae33acd2e6f72f582acbf67bb"
+
+
+def test_digest_of_version_1_of_a_weight_in_parts() -> None:
+    whole = th.nn.Linear(2, 2, bias=False)
+    digests = set()
+    for high, low in ((1.0, 2.0), (1.0, 3.0), (2.0, 2.0)):
+        whole.weight = th.nn.Parameter(Halves(th.full((2, 2), high), th.full((2, 2), low)), requires_grad=False)
+        digests.add(digest_of_version_1(whole))
+    assert len(digests) == 3
 
 
 # Config, tokenizer and chat template

@@ -18,10 +18,21 @@ from helpers.written_answers import (
     writer_of,
     writing_policy,
 )
+from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, PretrainedConfig
 
-from lmpolicy.lm.token_head import TokenHead
+from lmpolicy.lm.token_head import TokenHead, _by_layer
+from lmpolicy.text.prompt import CUE
 from lmpolicy.text.spaces import row_keys
 
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1], "same prompts": SHARED[:1] * 9}
 
 
@@ -69,6 +80,27 @@ def test_vocabulary_in_chunks(llama: str) -> None:
     assert head is not None
     head.rows = 3
     assert_answers_as_naive(policy, SHARED, rows)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=0.5),
+        CohereConfig(**SIZES, logit_scale=0.25),
+        GraniteConfig(**SIZES, logits_scaling=8.0),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_what_a_family_does_to_its_logits_needs_the_output_layer_alone(config: PretrainedConfig) -> None:
+    th.manual_seed(0)
+    lm = AutoModelForCausalLM.from_config(config).eval()
+    th.nn.init.normal_(lm.get_input_embeddings().weight)
+    ids = th.arange(1, 30)[None]
+    with th.no_grad():
+        expected = lm(ids).logits[0]
+        states = lm.model(ids).last_hidden_state[0]
+        lm.forward = None  # it is not needed
+        th.testing.assert_close(_by_layer(lm, None)(states), expected)
 
 
 @pytest.mark.parametrize(("chunk", "rows"), [(1, 1), (99, 1), (100, 1), (199, 1), (200, 2), (1000, 10)])
@@ -213,6 +245,16 @@ def test_a_prompt_too_long_for_its_answer(llama: str) -> None:
     policy = writing_policy(llama, max_new_tokens=1020)
     with pytest.raises(ValueError, match="smaller max_prompt_bytes, history or max_new_tokens"):
         policy(encode(SHARED[:1]))
+
+
+def test_a_prompt_leaves_room_for_the_phrase_behind_its_answer(llama: str) -> None:
+    policy, one = writing_policy(llama, n_phrases=4), SHARED[0]
+    renderer = policy.backbone.renderer
+    behind = len(renderer.text_ids(f"\n{CUE} ")) + max(len(renderer.text_ids(action)) for action in one.actions)
+    room = 1024 - len(renderer.prompt_ids([one])[0]) - behind
+    writing_policy(llama, n_phrases=4, max_new_tokens=room).predict_values(encode([one]))
+    with pytest.raises(ValueError, match="prompt and answer take up to 1025 tokens"):
+        writing_policy(llama, n_phrases=4, max_new_tokens=room + 1).predict_values(encode([one]))
 
 
 def test_closing_with_a_phrase_needs_phrases(llama: str) -> None:

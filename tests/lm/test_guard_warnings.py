@@ -122,7 +122,7 @@ OPEN, SURE, READS, UNHEEDING = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
         ([UNHEEDING] * 10, None),  # untrained
         ([UNHEEDING] * 14, None),
         ([UNHEEDING] * 15, "ignores what it reads"),  # five judgements in a row, after the first ten
-        ([UNHEEDING] * 30, "ignores what it reads"),
+        ([UNHEEDING] * 30, "Else raise learning_rate or the rank of lora, or lower ent_coef"),
         (([UNHEEDING] * 4 + [OPEN]) * 5, None),
     ],
 )

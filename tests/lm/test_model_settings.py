@@ -195,3 +195,12 @@ def test_a_model_that_came_to_lie_on_several_devices() -> None:
     base: Any = SimpleNamespace(hf_device_map={"model": 0, "lm_head": "cpu"})
     with pytest.raises(ValueError, match=r"one device.*'lm_head': 'cpu'"):
         check_loaded(base, PolicySettings())
+
+
+def test_a_map_of_one_device_is_no_reason_to_refuse() -> None:
+    check_loaded(SimpleNamespace(hf_device_map={"": "cpu"}), PolicySettings())  # type: ignore[arg-type]
+    check_loaded(SimpleNamespace(hf_device_map={"model": 0, "lm_head": 0}), PolicySettings())  # type: ignore[arg-type]
+
+
+def test_without_a_setting_it_is_the_bundled_model() -> None:
+    assert PolicySettings().model is None

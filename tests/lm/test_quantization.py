@@ -10,8 +10,8 @@ import pytest
 import torch as th
 from helpers.lm_tools import SHARED, UNSHARED, assert_same, encode, make_policy, save_model, scores_of
 from helpers.policy_tools import corridor, ppo
+from helpers.weights import Halves
 from stable_baselines3 import PPO
-from torch.utils._python_dispatch import return_and_correct_aliasing
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from lmpolicy.lm import backbone
@@ -154,33 +154,6 @@ def test_cast_leaves_weights_stored_as_floats_alone(llama: str, tmp_path: Path) 
     policy = make_policy(llama, dtype="float32", model_kwargs={"quantization_config": config})
     assert {layer.weight.dtype for layer in layers_of(policy, "4bit")} == {th.bfloat16}  # four bits each, in pairs
     assert_same(policy, SHARED)
-
-
-class Halves(th.Tensor):
-    """A weight kept as two tensors, as torchao keeps its own: a view of another dtype is not possible."""
-
-    high: th.Tensor
-    low: th.Tensor
-
-    @staticmethod
-    def __new__(cls, high: th.Tensor, low: th.Tensor) -> Halves:
-        return th.Tensor._make_wrapper_subclass(cls, high.shape, dtype=th.float32)  # type: ignore[attr-defined]
-
-    def __init__(self, high: th.Tensor, low: th.Tensor) -> None:
-        self.high, self.low = high, low
-
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["high", "low"], None
-
-    @staticmethod
-    def __tensor_unflatten__(parts: Any, *_: Any) -> Halves:
-        return Halves(parts["high"], parts["low"])
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is th.ops.aten.detach.default:
-            return return_and_correct_aliasing(func, args, kwargs, Halves(args[0].high, args[0].low))
-        raise NotImplementedError(f"{func} of a tensor of two halves")
 
 
 def test_fingerprint_of_tensors_made_of_others() -> None:

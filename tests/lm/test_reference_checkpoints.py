@@ -155,7 +155,15 @@ def test_adapters_that_change_the_base(llama: str) -> None:
     make_policy(llama, lora=lora, reference={"of": "start"}).set_reference()
 
 
-@pytest.mark.parametrize("lora", [{"r": 8}, {"r": 4, "lora_alpha": 99}, {"r": 4, "target_modules": ["q_proj"]}])
+@pytest.mark.parametrize(
+    "lora",
+    [
+        {"r": 8},
+        {"r": 4, "lora_alpha": 99},
+        {"r": 4, "alpha_pattern": {"q_proj": 99}},
+        {"r": 4, "target_modules": ["q_proj"]},
+    ],
+)
 def test_folder_with_another_adapter(llama: str, tmp_path: Path, lora: Any) -> None:
     make_policy(llama, lora=lora).save_adapter(tmp_path / "adapter")
     with pytest.raises(ValueError, match="has other settings than the policy's own"):

@@ -73,6 +73,17 @@ def test_templates_for_one_turn(template: str, tokenizer_of: Any) -> None:
         renderer.prompt_ids([chat("A"), chat("A", "up", "B")])
 
 
+def test_a_template_for_rules_and_one_turn(tokenizer_of: Any) -> None:
+    shown = "{% if message['role'] == 'system' or loop.last %}{{ message['content'] }}{% endif %}"
+    tokenizer = tokenizer_of(f"{{% for message in messages %}}{shown}{{% endfor %}}<|start|>")
+    renderer = PromptRenderer(tokenizer)
+    assert not renderer.keeps_turns
+    (ids,) = renderer.prompt_ids([chat("A")])
+    assert tokenizer.decode(ids).startswith("Choose the best action.A")
+    with pytest.raises(ValueError, match=r"drops earlier turns"):
+        renderer.prompt_ids([chat("A", "up", "B")])
+
+
 def test_a_template_that_raises_at_some_prompts(tokenizer_of: Any) -> None:
     template = "{% if 'bad' in messages[-1]['content'] %}{{ raise_exception('bad word') }}{% endif %}" + CHATML
     renderer = PromptRenderer(tokenizer_of(template), "some/model")

@@ -101,9 +101,10 @@ def test_packed_pass_is_silent(tiny_models: dict[str, Path], caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path]) -> None:
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_model_that_is_not_causal_is_refused(tiny_models: dict[str, Path], dtype: str) -> None:
     policy = make_policy(tiny_models["llama"])
-    policy.backbone.lm = Bidirectional(policy.backbone.lm, "nothing")
+    policy.backbone.lm = Bidirectional(policy.backbone.lm.to(getattr(th, dtype)), "nothing")
     with pytest.raises(ValueError, match=r"LlamaConfig\) does not predict each token.*Choose a causal LM"):
         scores_of(policy, encode(PROMPTS))
 
@@ -119,18 +120,23 @@ def test_model_without_gradient_is_refused_if_it_is_to_learn(tiny_models: dict[s
 
 
 class Rough(Stubborn):
-    """A model whose code does not run in half precision."""
+    """A model whose code does not run in one precision."""
 
     def forward(self, **inputs: Any) -> Any:
-        if next(self.lm.parameters()).dtype != th.float32:
+        if next(self.lm.parameters()).dtype == self.refused:
             raise RuntimeError("mixed dtype")
         return self.lm(**inputs)
 
 
-def test_precision_that_a_model_cannot_run_in_is_named(tiny_models: dict[str, Path]) -> None:
-    policy = make_policy(tiny_models["llama"], dtype="bfloat16")
+@pytest.mark.parametrize(
+    ("dtype", "remedy"),
+    [("bfloat16", r"Pass dtype='float32', or choose another LM$"), ("float32", r"\)\. Choose another LM$")],
+)
+def test_precision_that_a_model_cannot_run_in_is_named(tiny_models: dict[str, Path], dtype: str, remedy: str) -> None:
+    policy = make_policy(tiny_models["llama"], dtype=dtype)
     policy.backbone.lm = Rough(policy.backbone.lm, "nothing")
-    with pytest.raises(ValueError, match=r"cannot run in bfloat16: RuntimeError.*Pass dtype='float32'"):
+    policy.backbone.lm.refused = getattr(th, dtype)
+    with pytest.raises(ValueError, match=rf"cannot run in {dtype}: RuntimeError.*{remedy}"):
         scores_of(policy, encode(PROMPTS))
 
 

@@ -31,7 +31,7 @@ from lmpolicy.pretraining.text_games import RECORD, RecordedTextWorld
 from lmpolicy.pretraining.tokenizer import train_tokenizer
 
 N_DOCUMENTS = 3_000
-DIGEST = "27e486c75a926d95e3134050896943b65790cba0f10d187fd8744cd52982396c"
+DIGEST = "923a03aa23fcf81cca2bb40d264e5ee7edbbf0312205f7b3fc49bb72439b1acd"
 """Of the first of the documents that the bundled tokenizer was built from."""
 
 
@@ -128,7 +128,7 @@ UNREAD = (
     ("IDLE", "LANE_LEFT", "LANE_RIGHT", "FASTER", "SLOWER"),
     ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN"),
 )
-"""Phrases that it has never read. Capitals are beyond it, as the model card says."""
+"""Phrases that it has never read."""
 
 
 def least_entropy(phrases: tuple[str, ...]) -> float:
@@ -146,7 +146,7 @@ def least_entropy(phrases: tuple[str, ...]) -> float:
     )
     entropy = policy_of(env).get_distribution(rows_of(env, 2)).entropy()
     assert entropy is not None
-    return float(entropy.min()) / math.log(len(phrases))
+    return float(entropy.detach().min()) / math.log(len(phrases))
 
 
 def test_of_most_phrases_that_it_has_never_read_all_are_tried() -> None:

@@ -12,6 +12,7 @@ import gymnasium as gym
 import pytest
 import torch as th
 from stable_baselines3 import PPO
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lmpolicy.pretraining.training as training
@@ -64,6 +65,10 @@ def test_the_card_and_the_facts_say_what_was_read(made: Path) -> None:
     assert f"| Blackjack-v1 | {facts['documents']['Blackjack-v1']} | {facts['env_steps']['Blackjack-v1']} |" in card
     assert "--env Blackjack-v1" in card
     assert not list(made.parent.glob(".*")), "nothing unfinished is left"
+
+
+def test_the_tokenizer_cuts_nothing_off(made: Path) -> None:
+    assert len(Tokenizer.from_file(str(made / "tokenizer.json")).encode("word " * 1000).ids) >= 1000
 
 
 def test_more_of_the_same(made: Path, tmp_path: Path) -> None:

@@ -34,6 +34,15 @@ def test_made_up_phrases_differ_and_can_be_listed(count: int) -> None:
         assert all(phrase == phrase.strip() and phrase and "," not in phrase for phrase in phrases)
 
 
+def test_some_phrases_are_spelled_as_programmers_do() -> None:
+    rng = np.random.default_rng(0)
+    lists = [draw_phrases(3, rng) for _ in range(300)]
+    spelled = [phrases for phrases in lists if not all(phrase == phrase.lower() for phrase in phrases)]
+    assert 0.15 < len(spelled) / len(lists) < 0.35
+    assert any(phrase.isupper() and "_" in phrase for phrases in spelled for phrase in phrases)
+    assert any(phrase.istitle() and " " in phrase for phrases in spelled for phrase in phrases)
+
+
 def test_names_of_actions_are_one_for_each() -> None:
     names = rename_actions(["push left", "coast", "push right"], np.random.default_rng(0))
     assert list(names) == ["push left", "coast", "push right"]

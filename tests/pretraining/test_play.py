@@ -43,6 +43,19 @@ def test_a_document_is_a_chat_that_ends_with_an_action_or_with_what_follows() ->
         assert document.text.endswith(OVER + "<|end|>") or "<|assistant|>" in document.text
 
 
+def test_most_documents_tell_what_is_possible_and_some_tell_it_alone() -> None:
+    texts = [one.text for one in play(400, renamed=0.0, system=0.25, listed=0.5)]
+    alone = sum(text.startswith("<|system|>Possible actions: push left, push right.<|user|>") for text in texts)
+    whole = sum("Possible actions:" in text for text in texts) - alone
+    assert abs(alone / len(texts) - 0.5) < 0.08
+    assert abs(whole / len(texts) - 0.25) < 0.08
+
+
+def test_renamed_actions_are_always_listed() -> None:
+    texts = [one.text for one in play(100, renamed=1.0, system=0.0, listed=0.0)]
+    assert all(text.startswith("<|system|>Possible actions: ") for text in texts)
+
+
 @pytest.mark.parametrize(("foresight", "expected"), [(0.0, 0), (1.0, 100)])
 def test_foresight_is_told_as_often_as_asked(foresight: float, expected: int) -> None:
     texts = [one.text for one in play(100, foresight=foresight, turns=(0.5, 0.5))]

@@ -271,3 +271,11 @@ def test_a_masked_env_can_be_copied_and_pickled() -> None:
         other.reset()
         assert other.prompt.actions == ("action 1",)
     assert env.prompt.actions == ("action 0",)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "1" * 80), (81, "1" * 80 + "…")])
+def test_a_long_mask_is_shown_by_its_beginning(length: int, shown: str) -> None:
+    task = GenericTask()
+    env = TextObservationWrapper(Masked(spaces.Discrete(3), int("1" * length)), task)
+    with pytest.raises(ValueError, match=f"got {shown}: "):
+        env.reset()

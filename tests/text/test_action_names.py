@@ -175,7 +175,9 @@ def test_phrases_name_up_to_two_numbers() -> None:
     system = env.prompt.messages[0][1]
     assert "An action is 2 numbers between -1 and 1: gas, wheel. Choose" in system
     assert system.endswith("Possible actions: gas -1, wheel -1; gas -1, wheel 1; gas 1, wheel -1; gas 1, wheel 1.")
-    assert np.array_equal(env.read_answer("gas 1, wheel -1").action, [1, -1])
+    answer = env.read_answer("gas 1, wheel -1")
+    assert np.array_equal(answer.action, [1, -1])
+    assert (answer.clipped, answer.parse_error) == (False, False)
     three = wrapped(toy(spaces.MultiBinary(3)), GenericTask(action_names=("A", "B", "up")))
     assert "An action is 3 whole numbers between 0 and 1: A, B, up. Choose" in three.prompt.messages[0][1]
     assert three.prompt.actions[:2] == ("use 0, 0, 0", "use 0, 0, 1")

@@ -172,3 +172,10 @@ def test_the_limit_counts_the_whole_value():
     graph = GraphInstance(np.zeros(2, dtype=int), np.zeros(21, dtype=int), np.zeros((21, 2), dtype=int))
     with pytest.raises(ValueError, match="at least 65 numbers"):  # 2 nodes, 21 edges of 3 numbers each
         describe_value(Graph(Discrete(2), Discrete(2)), graph)
+
+
+def test_the_limit_is_that_of_each_part_of_a_space_without_a_count() -> None:
+    items = Sequence(Box(0, 1, (70,)))
+    check_max_numbers(items, 70)
+    with pytest.raises(ValueError, match="max_numbers=69"):
+        check_max_numbers(items, 69)

@@ -1,0 +1,152 @@
+"""The benchmark of real models compares what it says, under its own names, and goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.learning_tools import table
+
+pytest.importorskip("scipy")
+pytest.importorskip("matplotlib")
+
+from benchmarks import normalisation
+from benchmarks.learning.tasks import BY_NAME
+from benchmarks.real_models import __main__ as benchmark
+from benchmarks.real_models import parts as compared
+from benchmarks.real_models.parts import BUNDLED, METHODS, MODEL, PLANS, REASONED, parts, planned, settings_for
+from lmpolicy.comparison.storage import read_runs
+
+TINY = "lmpolicy/bundled"
+SMALL = ("--seeds", "0", "--steps", "512", "--every", "256", "--episodes", "2")
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled LM takes the place of the real one, by its other name."""
+    monkeypatch.setattr(compared, "MODEL", TINY)
+    for name, method in METHODS.items():
+        if method.model == MODEL:
+            monkeypatch.setitem(METHODS, name, compared.replace(method, model=TINY))
+    monkeypatch.setattr(compared, "TOKENS", 3)
+
+
+def asked(*arguments: str) -> dict[tuple[str, str], Any]:
+    """The parts of a command by task and method."""
+    found = parts(benchmark.parse([*arguments, "--table"]))
+    return {(part.task, name): part for part in found for name in part.names.values()}
+
+
+@pytest.mark.parametrize("task", ["cliffwalking", "tomato-salad"])
+def test_all_methods_of_a_task_are_measured_at_the_same_steps(task: str) -> None:
+    found = asked("--tasks", task)
+    names = {name for _, name in found}
+    expert = {"expert"} if task == "tomato-salad" else set()
+    assert names == {"smollm2", "random-weights", "frozen", "bundled", "classic", "random"} | expert
+    plan = PLANS[task]
+    for (_, name), part in found.items():
+        assert part.experiment.steps == plan.steps
+        assert part.experiment.grid(plan.steps)[:3] == [0, plan.every, 2 * plan.every]
+        assert (part.experiment.settings.model is None) == (name in ("bundled", "classic", "random", "expert"))
+
+
+def test_steps_of_all_plans_are_whole_rollouts() -> None:
+    args = benchmark.parse(["--table"])
+    for task, plan in PLANS.items():
+        for model in (BUNDLED, MODEL):
+            assert planned(BY_NAME[task], args, settings_for(model, False), model).steps == plan.steps, (task, model)
+        assert plan.steps % plan.every == 0
+
+
+def test_reasoning_is_where_it_was_asked_for() -> None:
+    tasks = ("--tasks", "cliffwalking", *REASONED)
+    reasoning = {task: part for (task, name), part in asked(*tasks).items() if name == "reasoning"}
+    assert tuple(reasoning) == REASONED
+    kwargs = reasoning["frozenlake"].experiment.settings.wrapper_kwargs
+    assert (kwargs["close_with_phrase"], kwargs["action_mode"]) == (True, "generate")
+
+
+def run(tmp_path: Path, *arguments: str) -> None:
+    benchmark.main([*arguments, *SMALL, "--output", str(tmp_path)])
+
+
+def test_runs_table_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("--tasks", "frozenlake", "--methods", "random", "bundled", "frozen", "reasoning")
+    run(tmp_path, *command)
+    summary = {row["method"]: row for row in table(tmp_path / "real_models_summary.csv")}
+    assert list(summary) == ["frozen", "bundled", "random", "reasoning"]
+    assert {row["env"] for row in summary.values()} == {"frozenlake"}
+    assert summary["reasoning"]["env_steps"] == summary["bundled"]["env_steps"] == "512"
+    for name in ("real_models.png", "real_models_sampled.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| frozenlake")]
+    tokens = {line[1]: line[-1].strip(" |") for line in lines}
+    assert 0 < float(tokens.pop("reasoning")) <= 3
+    assert set(tokens.values()) == {""}
+    rows = read_runs(tmp_path / "frozenlake" / "bundled")
+    assert list(rows) == [("lm", 0), ("random", 0)]
+    run(tmp_path, *command)
+    said = capsys.readouterr().out
+    assert "env steps, " not in said, "complete cells are not run again"
+    assert "| frozenlake | bundled | 1 |" in said
+
+
+def test_interrupted_cells_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lmpolicy.comparison import cells
+
+    plain: Callable[..., Any] = cells.evaluate
+    calls: list[int] = []
+
+    def stop(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 2:  # in the second rollout
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(cells, "evaluate", stop)
+    small = ("--seeds", "0", "--steps", "1024", "--every", "768", "--episodes", "2")
+    command = ["--tasks", "frozenlake", "--methods", "bundled", *small, "--output", str(tmp_path)]
+    with pytest.raises(SystemExit) as ending:
+        benchmark.main(command)
+    assert ending.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().out
+    monkeypatch.setattr(cells, "evaluate", plain)
+    benchmark.main(command)
+    assert "goes on from 512 env steps" in capsys.readouterr().out
+
+
+def test_nothing_complete_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no complete cell"):
+        benchmark.main(["--tasks", "taxi", "--table", "--output", str(tmp_path)])
+
+
+@pytest.mark.parametrize(("arguments", "told"), [(["--steps", "0"], "not positive"), (["--tasks", "chess"], "taxi")])
+def test_wrong_arguments(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ending:
+        benchmark.main(arguments)
+    assert ending.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_normalisations_share_the_cells_of_the_named_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, own = tmp_path / "real", tmp_path / "own"
+    folders = ("--output", str(own), "--real-models", str(real))
+    command = ["--tasks", "tomato-salad", "--models", "bundled", *SMALL, *folders]
+    normalisation.main([*command, "--normalizations", "token"])
+    assert list(read_runs(real / "tomato-salad" / "bundled")) == [("lm", 0)]
+    capsys.readouterr()
+    benchmark.main(["--tasks", "tomato-salad", "--methods", "bundled", *SMALL, "--output", str(real)])
+    assert "0 env steps" not in capsys.readouterr().out
+    normalisation.main([*command, "--normalizations", "token", "word"])
+    rows = table(own / "normalisation_summary.csv")
+    assert [(row["env"], row["method"]) for row in rows] == [
+        ("tomato-salad", "bundled, token"),
+        ("tomato-salad", "bundled, word"),
+    ]
+    assert len({row["settings"] for row in rows}) == 2
