@@ -97,13 +97,13 @@ def main(argv=None):
 
 def show(env_id, study, optuna):
     """Print all trials, and the best one as Python."""
+    complete = optuna.trial.TrialState.COMPLETE
     print(f"\n{'trial':>5} {'return':>9}  settings")
     for trial in study.trials:
-        value = f"{trial.value:9.2f}" if trial.value is not None else f"{trial.state.name.lower():>9}"
+        value = f"{trial.value:9.2f}" if trial.state == complete else f"{trial.state.name.lower():>9}"
         shown = (f"{setting:.4g}" if isinstance(setting, float) else str(setting) for setting in trial.params.values())
         print(f"{trial.number:>5} {value}  {', '.join(map(' '.join, zip(trial.params, shown, strict=True)))}")
-    done = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.COMPLETE]
-    if not done:
+    if not any(trial.state == complete for trial in study.trials):
         return
     best = ", ".join(
         f"{name}={value!r}" for name, value in proposed(optuna.trial.FixedTrial(study.best_params)).items()
@@ -137,7 +137,7 @@ def parse_arguments(argv):
     try:
         import optuna
     except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[optuna]"') from None
+        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[search]"') from None
     for name in ("trials", "steps", "episodes"):
         if getattr(args, name) < 1:
             parser.error(f"--{name} is a positive number, got {getattr(args, name)}")
