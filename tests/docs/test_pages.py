@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import stable_baselines3
 from helpers.docs_code import task_list, task_pages
-from stable_baselines3 import PPO
+from helpers.short_training import ShortPPO
 
 import lmpolicy.training.agent  # noqa: F401 - before PPO is replaced, because agents keep the one they find
 
@@ -65,17 +65,6 @@ def test_nothing_is_left_out() -> None:
 def test_the_readme_stays_short() -> None:
     shown = re.sub(r"<!--.*?-->\n", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(shown.splitlines()) <= LONGEST_README
-
-
-class ShortPPO(PPO):
-    """SB3's PPO with small rollouts and little patience."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        small = {"n_steps": min(kwargs.get("n_steps", 32), 8), "batch_size": 16, "n_epochs": 1}
-        super().__init__(*args, **{**kwargs, **small})
-
-    def learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
-        return super().learn(min(total_timesteps, 32), *args, **kwargs)
 
 
 @pytest.mark.parametrize("name", PYTHON)
