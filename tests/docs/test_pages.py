@@ -18,8 +18,6 @@ import stable_baselines3
 from helpers.docs_code import task_list, task_pages
 from helpers.short_training import ShortPPO
 
-import lmpolicy.training.agent  # noqa: F401 - before PPO is replaced, because agents keep the one they find
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES if "_build" not in page.parts}
@@ -43,8 +41,9 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-PYTHON = [name for name, page in NAMES.items() if codes(page, "python") and name != "docs/guide/foreign-envs.md"]
-"""The other page needs many packages; test_foreign_envs.py runs its blocks, and compares what they print."""
+ELSEWHERE = ("docs/guide/foreign-envs.md", "docs/guide/ecosystem.md")
+"""Pages that need many packages: test_foreign_envs.py and test_ecosystem_page.py run their blocks."""
+PYTHON = [name for name, page in NAMES.items() if codes(page, "python") and name not in ELSEWHERE]
 COMMANDS = list(dict.fromkeys(command for page in NAMES.values() for command in commands(page)))
 """Each once, from whatever pages name it."""
 WRITTEN = sorted(

@@ -6,6 +6,11 @@ from typing import Any
 
 from stable_baselines3 import PPO
 
+# Before PPO is replaced, because these modules keep the one they find.
+import lmpolicy.sharing.hub
+import lmpolicy.training.agent
+import lmpolicy.training.safe_loading  # noqa: F401
+
 
 class ShortPPO(PPO):
     """SB3's PPO with small rollouts and little patience."""
