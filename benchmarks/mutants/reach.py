@@ -38,6 +38,9 @@ class Reach:
     def tests(self, file: str, lines: Sequence[int], budget: float) -> tuple[list[str], int]:
         """Return the tests that may see a change, and how many are left out because of their time.
 
+        Files of tests that are named after the file are always among them: its tables of constants are read when it is
+        imported, which no test is seen to do.
+
         The order is that of files of tests, those with the cheapest tests first.
 
         :param file: the file that is changed.
@@ -48,8 +51,7 @@ class Reach:
         numbers = reached if list(lines) == [IMPORTING] else lines
         found = {test for number in numbers for test in reached.get(number, ())} | FORKED.get(file, set())
         stem = Path(file).stem
-        if not found:
-            found = {test.partition("::")[0] for test in self.seconds if f"test_{stem}" in test}
+        found |= {test.partition("::")[0] for test in self.seconds if f"test_{stem}" in test}
         tests = {test for test in self.seconds if test in found or test.partition("::")[0] in found}
         files = testing.by_file(sorted(tests, key=lambda test: self.seconds[test]))
         mean = {name: sum(map(self.seconds.__getitem__, ours)) / len(ours) for name, ours in files.items()}

@@ -46,6 +46,7 @@ class Page:
 
 
 COINS, HOUSE = "coin collector, unseen games", "house"
+ERRANDS = "[Kitchen and house](../guide/macro-worlds.md) says what an expert reaches, and more."
 WORLDS = "[Grids and text adventures](../guide/worlds.md) has more."
 
 PAGES = (
@@ -209,6 +210,30 @@ PAGES = (
         java=True,
         shown='print(env.prompt.messages[-1][1])\nprint(len(env.prompt.actions), "phrases")',
         more="[Environments of other packages](../guide/foreign-envs.md#scienceworld) shows another experiment.",
+    ),
+    Page(
+        "tomato-salad",
+        "Kitchen",
+        "lmpolicy.envs.tomato_salad",
+        "TomatoSalad",
+        "lmpolicy/TomatoSalad-v0",
+        actions=("take the tomato",),
+        words="lmpolicy.envs.TomatoSalad(list_actions=False)",
+        success=True,
+        more=ERRANDS,
+    ),
+    Page(
+        "household",
+        "House",
+        "lmpolicy.envs.household",
+        "Household",
+        "lmpolicy/Household-v0",
+        env_kwargs={"task": "food"},
+        actions=("open the fridge",),
+        settings=({"task": "food"}, {"task": "entertainment"}),
+        words="lmpolicy.envs.Household(list_actions=False)",
+        success=True,
+        more=ERRANDS,
     ),
     Page(
         "tictactoe",

@@ -57,21 +57,22 @@ class ReferenceWeights(nn.Module):
     def _read(self, backbone: Backbone, settings: PolicySettings) -> None:
         """Read the adapter that is the reference; a checkpoint that is loaded later may hold it, too."""
         folder, options = str(self.settings.of), hub_options(settings)
+        usual = vars(peft.LoraConfig())
         try:
-            arguments = read_arguments(folder, settings.model, options)
+            arguments = usual | read_arguments(folder, settings.model, options)
         except MissingAdapterError as error:
             self._missing = error
             log.warning("%s\nThe policy can be trained once a checkpoint is loaded into it.", error)
             return
-        own = _arguments(backbone.lm)
-        differing = [name for name in SCALING if own.get(name) != arguments.get(name)]
+        own = {**usual, **_arguments(backbone.lm)}
+        differing = [name for name in SCALING if own[name] != arguments[name]]
         misfit = (
             f"the adapter {folder!r} cannot be the reference of this policy, because it has other settings than the "
             "policy's own. Give lora= the settings of that adapter, start from it with adapter=, or merge it into the "
             'model with PEFT and take of="base"'
         )
         if differing:
-            shown = ", ".join(f"{name}={arguments.get(name)!r}, not {own.get(name)!r}" for name in differing)
+            shown = ", ".join(f"{name}={arguments[name]!r}, not {own[name]!r}" for name in differing)
             raise ValueError(f"{misfit}: {shown}")
         before = {name: weight.detach().clone() for name, weight in _learning(backbone.lm).items()}
         try:

@@ -176,9 +176,9 @@ def test_experts_play_kitchen_and_house(name: str, least: float) -> None:
 
 
 def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
-    assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 167_603
+    assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 135_661
     assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").pretraining_steps is None
-    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps == 7_308
+    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps == 7_033
 
 
 def test_facts_are_looked_up_once() -> None:

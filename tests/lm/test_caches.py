@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from helpers.written_answers import assert_answers_as_naive, some_answers, writi
 from lmpolicy import LMActorCriticPolicy, PolicySettings
 from lmpolicy.lm.caches import CACHE_BYTES, ENTRY, ByteCache, CacheLimits, ScoreMemory
 from lmpolicy.lm.prefixes import Prefix, PrefixMemory
-from lmpolicy.lm.queries import ARRAY
 from lmpolicy.text.spaces import row_keys
 
 SMALL = 60_000
@@ -64,10 +62,6 @@ def test_a_value_that_is_too_large_drops_nothing_else() -> None:
     assert cache.get("small") == b"1"
     assert cache.get("large") is None
     assert cache.evicted == 1
-
-
-def test_what_an_array_takes_besides_its_numbers() -> None:
-    assert sys.getsizeof(np.empty(0)) == ARRAY
 
 
 @pytest.mark.parametrize("max_bytes", [10, 1000, 5000, 60_000])

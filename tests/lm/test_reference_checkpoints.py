@@ -156,17 +156,17 @@ def test_adapters_that_change_the_base(llama: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lora",
+    ("lora", "named"),
     [
-        {"r": 8},
-        {"r": 4, "lora_alpha": 99},
-        {"r": 4, "alpha_pattern": {"q_proj": 99}},
-        {"r": 4, "target_modules": ["q_proj"]},
+        ({"r": 8}, "r=8, not 4"),
+        ({"r": 4, "lora_alpha": 99}, "lora_alpha=99, not 8"),
+        ({"r": 4, "alpha_pattern": {"q_proj": 99}}, "alpha_pattern={'q_proj': 99}, not {}"),
+        ({"r": 4, "target_modules": ["q_proj"]}, ""),
     ],
 )
-def test_folder_with_another_adapter(llama: str, tmp_path: Path, lora: Any) -> None:
+def test_folder_with_another_adapter(llama: str, tmp_path: Path, lora: Any, named: str) -> None:
     make_policy(llama, lora=lora).save_adapter(tmp_path / "adapter")
-    with pytest.raises(ValueError, match="has other settings than the policy's own"):
+    with pytest.raises(ValueError, match=f"has other settings than the policy's own.*{re.escape(named)}"):
         make_policy(llama, reference={"of": tmp_path / "adapter"})
 
 

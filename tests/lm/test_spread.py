@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,10 +18,28 @@ from helpers.process_tools import in_processes
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.lm.grouping import shares
+from lmpolicy.lm.spread import Exchange
 from lmpolicy.lm.value_head import Moments
 
 ACTIONS = ("left", "right", "go north", "go south")
 PROMPTS = [prompt(f"row {n}, column {n % 3} of the grid", ACTIONS) for n in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("number", "spent", "dropped"),
+    [(7, False, [7]), (7, True, []), (0, False, []), (0, True, [])],
+    ids=["no backward pass", "backward pass", "never sent", "neither"],
+)
+def test_scores_without_a_backward_pass_are_dropped_in_the_other_processes(
+    number: int, spent: bool, dropped: list[int]
+) -> None:
+    processes = SimpleNamespace(dropped=[])
+    spread: Any = SimpleNamespace(processes=processes)
+    exchange = Exchange(spread, [1])
+    exchange.number, exchange._is_spent = number, spent
+    del exchange
+    gc.collect()
+    assert processes.dropped == dropped
 
 
 def test_texts_with_a_common_beginning_stay_together() -> None:
