@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lmpolicy.report.explaining import explain
     from lmpolicy.report.page import write_report
     from lmpolicy.report.recording import record_episodes
+    from lmpolicy.sharing.hub import load_from_hub, package_for_hub, push_to_hub
+    from lmpolicy.sharing.minari_recording import record_minari
     from lmpolicy.training.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
     from lmpolicy.training.checkpoints import Checkpoints
@@ -84,10 +86,14 @@ __all__ = [
     "extract_action",
     "hyperparameters",
     "load",
+    "load_from_hub",
     "make_multi_env",
     "new_run",
+    "package_for_hub",
     "play_in_terminal",
+    "push_to_hub",
     "record_episodes",
+    "record_minari",
     "resume",
     "save",
     "warm_start",
@@ -123,10 +129,14 @@ _LAZY = {
     "explain": "lmpolicy.report.explaining",
     "hyperparameters": "lmpolicy.training.named_settings",
     "load": "lmpolicy.training.safe_loading",
+    "load_from_hub": "lmpolicy.sharing.hub",
     "make_multi_env": "lmpolicy.training.multi_env",
     "new_run": "lmpolicy.training.saving",
+    "package_for_hub": "lmpolicy.sharing.hub",
     "play_in_terminal": "lmpolicy.training.playing",
+    "push_to_hub": "lmpolicy.sharing.hub",
     "record_episodes": "lmpolicy.report.recording",
+    "record_minari": "lmpolicy.sharing.minari_recording",
     "resume": "lmpolicy.training.resuming",
     "save": "lmpolicy.training.saving",
     "warm_start": "lmpolicy.training.warm_start",
@@ -134,7 +144,9 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of Any
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(importlib.import_module(_LAZY[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,7 +44,14 @@ LAYERS: dict[str, Sequence[str]] = {
     ),
 }
 """What each layer may import of the project, besides itself."""
-TOP = ("lmpolicy.pretraining", "lmpolicy.comparison", "lmpolicy.report", "lmpolicy.cli", "lmpolicy.__main__")
+TOP = (
+    "lmpolicy.pretraining",
+    "lmpolicy.comparison",
+    "lmpolicy.report",
+    "lmpolicy.sharing",
+    "lmpolicy.cli",
+    "lmpolicy.__main__",
+)
 """May import all of the package; no layer imports these."""
 OUTSIDE = ("benchmarks", "examples", "tests", "helpers")
 """May import everything; what users install imports none of it."""

@@ -16,6 +16,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import lmpolicy
 from lmpolicy import models
@@ -166,6 +168,37 @@ def test_every_folder_of_modules_is_a_package_of_the_wheel() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in python_files("lmpolicy")}
     assert sorted(listed) == sorted({*folders, "lmpolicy.envs"})
+
+
+def extras() -> dict[str, list[str]]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_extras_that_messages_and_pages_name_exist() -> None:
+    files = [
+        *python_files("lmpolicy"),
+        *python_files("envs"),
+        *python_files("examples"),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    named = {
+        name: path.name
+        for path in files
+        if "_build" not in path.parts
+        for names in re.findall(r"pip install \\?\"(?:lmpolicy|\.)\[([\w,-]+)\]", path.read_text())
+        for name in names.split(",")
+    }
+    assert {"hub", "minari", "search", "textworld", "quantization"} <= set(named)
+    assert {name: path for name, path in named.items() if name not in extras()} == {}
+
+
+def test_every_package_of_an_extra_has_a_tested_version() -> None:
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    wanted = {Requirement(one) for extra in extras().values() for one in extra}
+    own = {one for one in wanted if one.name == "lmpolicy"}
+    assert [str(one) for one in wanted - own if canonicalize_name(one.name) not in versions] == []
+    assert [str(one) for one in wanted - own if versions[canonicalize_name(one.name)] not in one.specifier] == []
 
 
 def test_make_installs_the_textworld_that_is_declared() -> None:

@@ -73,13 +73,14 @@ def export_adapter(backbone: Backbone, folder: Path) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
+def whole_folder(folder: Path, overwrite: bool, known_by: str = "config.json") -> Iterator[Path]:
     """Give a folder to write into, and put it in its place when all of it is written.
 
     After an error, what was there before is there still.
 
     :param folder: folder to make.
     :param overwrite: whether a model that is there already is replaced.
+    :param known_by: name of a file that every such folder has. A folder without it is not replaced.
     :raises FileExistsError: if there is anything else than an empty folder or a model to replace.
     """
     folder = folder.resolve()
@@ -88,7 +89,7 @@ def whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
     if folder.is_dir() and any(folder.iterdir()):
         if not overwrite:
             raise FileExistsError(f"the folder {folder} is not empty; name another one, or pass overwrite=True")
-        if not (folder / "config.json").exists():
+        if not (folder / known_by).exists():
             raise FileExistsError(f"the folder {folder} holds other things than a model, so it is not replaced")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")

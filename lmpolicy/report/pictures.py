@@ -48,16 +48,61 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
     :param pixels: ``(height, width, 3)``.
     """
-    height, width, _ = pixels.shape
-    colours, places = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
+    head, (data,) = _compressed(pixels[None])
+    return SIGNATURE + head + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
+
+
+def animated_png(frames: NDArray[np.uint8], per_second: int) -> bytes:
+    """Return pictures as one PNG file that plays them again and again. Browsers show it as they show any picture.
+
+    Pictures that look like the one before are shown as one that stays for longer.
+
+    :param frames: ``(T, height, width, 3)``.
+    :param per_second: how many are shown in a second.
+    """
+    new = np.flatnonzero([True, *(frames[1:] != frames[:-1]).any(axis=(1, 2, 3))])
+    stays = np.diff([*new, len(frames)])
+    head, packed = _compressed(frames[new])
+    parts = [SIGNATURE, head, _chunk(b"acTL", struct.pack(">II", len(new), 0))]
+    number, (height, width) = 0, frames.shape[1:3]
+    for place, data in enumerate(packed):
+        shown = struct.pack(">HHBB", min(int(stays[place]), 65_535), per_second, 0, 0)
+        parts.append(_chunk(b"fcTL", struct.pack(">IIIII", number, width, height, 0, 0) + shown))
+        parts.append(_chunk(b"IDAT", data) if place == 0 else _chunk(b"fdAT", struct.pack(">I", number + 1) + data))
+        number += 1 if place == 0 else 2
+    return b"".join([*parts, _chunk(b"IEND", b"")])
+
+
+def pixels_of(picture: str) -> NDArray[np.uint8]:
+    """Return the pixels of what :func:`picture_of` returned, ``(height, width, 3)``.
+
+    :param picture: a PNG in base64.
+    """
+    file, chunks = base64.b64decode(picture), dict[bytes, bytes]()
+    place = len(SIGNATURE)
+    while place < len(file):
+        (length,) = struct.unpack_from(">I", file, place)
+        chunks[file[place + 4 : place + 8]] = file[place + 8 : place + 8 + length]
+        place += length + 12
+    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, -1)[:, 1:]
+    if b"PLTE" in chunks:
+        return np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3)[lines]
+    return lines.reshape(height, width, 3)
+
+
+def _compressed(frames: NDArray[np.uint8]) -> tuple[bytes, list[bytes]]:
+    """Return the header with the palette, and the compressed pixels of each picture, ``(T, height, width, 3)``."""
+    count, height, width, _ = frames.shape
+    colours, places = np.unique(frames.reshape(-1, 3), axis=0, return_inverse=True)
     if len(colours) <= 256:
-        kind, palette, rows = 3, _chunk(b"PLTE", colours.tobytes()), places.astype(np.uint8).reshape(height, width)
+        kind, palette = 3, _chunk(b"PLTE", colours.tobytes())
+        rows = places.astype(np.uint8).reshape(count, height, width)
     else:
-        kind, palette, rows = 2, b"", pixels.reshape(height, width * 3)
-    lines = np.pad(rows, ((0, 0), (1, 0)))  # each line begins with the number of its filter: none
+        kind, palette, rows = 2, b"", frames.reshape(count, height, width * 3)
+    lines = np.pad(rows, ((0, 0), (0, 0), (1, 0)))  # each line begins with the number of its filter: none
     header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
-    data = _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9))
-    return SIGNATURE + _chunk(b"IHDR", header) + palette + data + _chunk(b"IEND", b"")
+    return _chunk(b"IHDR", header) + palette, [zlib.compress(one.tobytes(), 9) for one in lines]
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:

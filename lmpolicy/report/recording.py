@@ -61,7 +61,7 @@ def record_episodes(
     :raises ValueError: if ``n`` is no positive integer, or the model was trained on other observations.
     """
     check_count(n)
-    env = _single(env)
+    env = single_env(env)
     words = wrapper_in(env)
     episodes: list[list[Turn]] = []
     with _tapped(words) as tap:
@@ -121,8 +121,12 @@ def _is_function(model: Any) -> bool:
     return not hasattr(model, "predict")
 
 
-def _single(env: gym.Env | VecEnv) -> gym.Env:
-    """Return the one env that is meant."""
+def single_env(env: gym.Env | VecEnv) -> gym.Env:
+    """Return the one env that is meant.
+
+    :param env: an env, or a ``DummyVecEnv`` of one.
+    :raises TypeError: if there are several; the message says how to make one.
+    """
     if not isinstance(env, VecEnv):
         return env
     inner = env.unwrapped

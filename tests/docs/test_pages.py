@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 import stable_baselines3
 from helpers.docs_code import task_list, task_pages
-from stable_baselines3 import PPO
+from helpers.short_training import ShortPPO
 
 import lmpolicy.cli
-import lmpolicy.training.agent
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,8 +43,9 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-PYTHON = [name for name, page in NAMES.items() if codes(page, "python") and name != "docs/guide/foreign-envs.md"]
-"""The other page needs many packages; test_foreign_envs.py runs its blocks, and compares what they print."""
+ELSEWHERE = ("docs/guide/foreign-envs.md", "docs/guide/ecosystem.md")
+"""Pages that need many packages: test_foreign_envs.py and test_ecosystem_page.py run their blocks."""
+PYTHON = [name for name, page in NAMES.items() if codes(page, "python") and name not in ELSEWHERE]
 COMMANDS = list(dict.fromkeys(command for page in NAMES.values() for command in commands(page)))
 """Each once, from whatever pages name it."""
 TYPED = sorted(
@@ -71,17 +71,6 @@ def test_nothing_is_left_out() -> None:
 def test_the_readme_stays_short() -> None:
     shown = re.sub(r"<!--.*?-->\n", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(shown.splitlines()) <= LONGEST_README
-
-
-class ShortPPO(PPO):
-    """SB3's PPO with small rollouts and little patience."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        small = {"n_steps": min(kwargs.get("n_steps", 32), 8), "batch_size": 16, "n_epochs": 1}
-        super().__init__(*args, **{**kwargs, **small})
-
-    def learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
-        return super().learn(min(total_timesteps, 32), *args, **kwargs)
 
 
 @pytest.mark.parametrize("name", PYTHON)

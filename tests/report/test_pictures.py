@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from lmpolicy.report.pictures import SIGNATURE, picture_of, png, shrink
+from lmpolicy.report.pictures import SIGNATURE, animated_png, picture_of, pixels_of, png, shrink
 
 RANDOM = np.random.default_rng(0)
 
@@ -42,6 +44,20 @@ def test_every_pixel_comes_back(colours: int) -> None:
     table = RANDOM.integers(0, 256, (colours, 3)).astype(np.uint8)
     pixels = table[RANDOM.integers(0, colours, (37, 53))]
     assert np.array_equal(decode(png(pixels)), pixels)
+    assert np.array_equal(pixels_of(base64.b64encode(png(pixels)).decode()), pixels)
+
+
+@pytest.mark.parametrize("colours", [3, 5000])
+def test_another_program_plays_the_frames(colours: int) -> None:
+    table = RANDOM.integers(0, 256, (colours, 3)).astype(np.uint8)
+    different = table[RANDOM.integers(0, colours, (4, 37, 53))]
+    places = [0, 0, 1, 2, 2, 2, 1, 3]
+    with Image.open(BytesIO(animated_png(different[places], 20))) as file:
+        assert (file.format, file.n_frames, file.info["loop"]) == ("PNG", 5, 0)
+        for number, (place, stays) in enumerate([(0, 2), (1, 1), (2, 3), (1, 1), (3, 1)]):
+            file.seek(number)
+            assert np.array_equal(np.asarray(file.convert("RGB")), different[place])
+            assert file.info["duration"] == pytest.approx(stays * 50)
 
 
 @pytest.mark.parametrize(("shape", "size"), [((400, 600), (133, 200)), ((64, 64), (64, 64)), ((1, 1000), (1, 200))])
