@@ -153,7 +153,7 @@ def test_an_env_of_a_package_in_its_own_words(tmp_path: Path, monkeypatch: pytes
         (["--env", "CartPool-v1", "--output", "x"], "CartPole"),
         (["--env", "nosuch/Env-v0", "--output", "x"], "no package 'nosuch' to import"),
         (["--env", "CartPole-v1", "--output", "x", "--task", "json"], "my_module:MyTask"),
-        (["--env", "CartPole-v1", "--output", "x", "--task", "json:dumps"], "must be a class of TextTask"),
+        (["--env", "CartPole-v1", "--output", "x", "--task", "json:dumps"], "must be a class of lmpolicy.TextTask"),
         (["--env", "CartPole-v1", "--output", "x", "--task", "json:Missing"], "Missing"),
         (["--env", "CartPole-v1", "--output", "x", "--wordings", "nosuch.json"], "nosuch.json"),
         (["--output", "x"], "--env --bundled"),
