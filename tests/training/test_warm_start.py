@@ -143,6 +143,7 @@ def test_a_phrase_without_a_thought(llama: str) -> None:
 @pytest.mark.filterwarnings("ignore::lmpolicy.GuardWarning")
 def test_the_lake_is_cloned_in_seconds() -> None:
     settings = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    settings = replace(settings, normalize_reward=True)
     venv = settings.make_env(0, n_envs=2)
     model = PPO(LMActorCriticPolicy, venv, seed=0, device="cpu", **settings.ppo)
     result = warm_start(model, expert_games(20), epochs=10)
