@@ -34,7 +34,8 @@ from lmpolicy.comparison.fingerprints import describe, short_hash
 from lmpolicy.comparison.measures import FinishedRun, curve_of, interquartile_mean
 from lmpolicy.comparison.methods import LM, RANDOM
 from lmpolicy.comparison.result import require_packages
-from lmpolicy.comparison.storage import read_runs, write_table
+from lmpolicy.comparison.storage import read_runs
+from lmpolicy.files import write_table
 
 TASKS = {
     "CartPole-v1": "cartpole",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import glob
+import io
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -41,6 +43,21 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         draft.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """Write a CSV file whole; what a row lacks is left empty.
+
+    :param path: file to write.
+    :param columns: names of the columns.
+    :param rows: the rows.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def draft_beside(path: Path) -> Path:

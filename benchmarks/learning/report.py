@@ -10,10 +10,10 @@ from benchmarks.learning.tasks import BY_NAME, TASKS, experiment
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.figures import add_legend, draw_curves
 from lmpolicy.comparison.result import report as report_one
-from lmpolicy.comparison.storage import read_runs, write_table
+from lmpolicy.comparison.storage import read_runs
 from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
 from lmpolicy.comparison.table import COLUMNS, LEGEND, cells_of, markdown, meanings
-from lmpolicy.files import whole_file
+from lmpolicy.files import whole_file, write_table
 
 COLUMNS_OF_FIGURE = 4
 SUMMARY_FILE, TABLE_FILE, FIGURE_FILE = "learning_summary.csv", "learning.md", "learning.png"

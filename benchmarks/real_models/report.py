@@ -9,10 +9,10 @@ from benchmarks.learning.report import save_figure
 from benchmarks.real_models.parts import Part
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.measures import FinishedRun
-from lmpolicy.comparison.storage import read_runs, write_table
+from lmpolicy.comparison.storage import read_runs
 from lmpolicy.comparison.summary import SUMMARY, Group
 from lmpolicy.comparison.table import COLUMNS, LEGEND, cells_of, markdown
-from lmpolicy.files import whole_file
+from lmpolicy.files import whole_file, write_table
 
 SPEED, TOKENS = "env steps per second", "tokens per env step"
 Groups = dict[str, list[Group]]

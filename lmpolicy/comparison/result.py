@@ -9,10 +9,10 @@ from pathlib import Path
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.figures import save_curves
 from lmpolicy.comparison.methods import known_methods
-from lmpolicy.comparison.storage import Runs, read_runs, write_table
+from lmpolicy.comparison.storage import Runs, read_runs
 from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
 from lmpolicy.comparison.table import LEGEND, cells_of, markdown, meanings, to_html
-from lmpolicy.files import whole_file
+from lmpolicy.files import whole_file, write_table
 
 SUMMARY_FILE, TABLE_FILE, CURVES_FILE = "summary.csv", "table.md", "curves.png"
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from filelock import FileLock
 
 from lmpolicy.comparison.cells import FIELDS, Cell, Row
 from lmpolicy.comparison.fingerprints import describe_cell, differences
-from lmpolicy.files import whole_file
+from lmpolicy.files import whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
 """Files of a folder."""
@@ -85,21 +84,6 @@ def read_settings(folder: Path) -> dict[str, dict[str, str]]:
     path = folder / SETTINGS
     found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
     return found
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
-    """Write a CSV file whole.
-
-    :param path: file to write.
-    :param columns: names of the columns.
-    :param rows: the rows.
-    """
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    with whole_file(path) as file:
-        file.write(text.getvalue().encode())
 
 
 def is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:

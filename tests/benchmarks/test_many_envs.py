@@ -11,7 +11,7 @@ from helpers.learning_tools import table
 
 from benchmarks.common.examples import load_example
 from lmpolicy.comparison.cells import FIELDS
-from lmpolicy.comparison.storage import write_table
+from lmpolicy.files import write_table
 
 TASKS = ("cartpole", "blackjack", "frozenlake", "cliffwalking", "acrobot")
 
