@@ -13,7 +13,6 @@ lowest and the highest of the repetitions.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import re
 import statistics
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from lmpolicy.files import write_table
 
 ROOT = Path(__file__).parents[1]
 ENV = "greenhouse/Greenhouse-v0"
@@ -130,13 +130,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "first_progress.csv")
     args = parser.parse_args(argv)
     found = [measure(args.steps) for _ in range(args.repetitions)]
-    with args.output.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(FIELDS)
-        for key in found[0]:
-            values = [one[key] for one in found]
-            numbers = [f"{value:.1f}" for value in (statistics.median(values), min(values), max(values))]
-            table.writerow([*key, *numbers, args.repetitions, args.steps, 1, processor()])
+    rows = []
+    for key in found[0]:
+        values = [one[key] for one in found]
+        numbers = [f"{value:.1f}" for value in (statistics.median(values), min(values), max(values))]
+        rows.append(map(str, (*key, *numbers, args.repetitions, args.steps, 1, processor())))
+    write_table(args.output, FIELDS, [dict(zip(FIELDS, row, strict=True)) for row in rows])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import json
 import shutil
 import statistics
@@ -36,7 +35,7 @@ import lmpolicy
 from benchmarks.common.browser import Browser, browser, find_chromium
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from lmpolicy.files import whole_file
+from lmpolicy.files import write_table
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.training.turns import Turn, write_turns
 
@@ -213,12 +212,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     args = parser.parse_args(argv)
     rows = measure(args.repetitions, args.axe)
-    text = io.StringIO()
-    table = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    with whole_file(args.output) as file:
-        file.write(text.getvalue().encode())
+    write_table(args.output, FIELDS, rows)
 
 
 if __name__ == "__main__":

@@ -88,11 +88,11 @@ def choose(given: Given) -> RunSettings:
         if given.generate < 1:
             raise ValueError(f"--generate takes the longest answer in tokens, 1 or more; got {given.generate}")
         chosen = chosen.for_free_text(given.generate)
-    typed = {"total_timesteps": given.steps, "n_envs": given.n_envs}
-    for option, name in (("--steps", "total_timesteps"), ("--n-envs", "n_envs")):
-        if typed[name] is not None:
-            check_setting(name, "int", typed[name], option)
-    chosen = chosen.changed({**{k: v for k, v in typed.items() if v is not None}, **read_pairs(given.changes, "--set")})
+    typed = {}
+    for option, name, value in (("--steps", "total_timesteps", given.steps), ("--n-envs", "n_envs", given.n_envs)):
+        if value is not None:
+            typed[name] = check_setting(name, "int", value, option)
+    chosen = chosen.changed({**typed, **read_pairs(given.changes, "--set")})
     if given.adapter is not None:
         chosen = replace(chosen, policy={**chosen.policy, "adapter": given.adapter})
     if given.seed is not None:

@@ -18,7 +18,6 @@ from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.report.recording import record_episodes
-from lmpolicy.text.prompt import Prompt
 from lmpolicy.training.playing import Player, play_in_terminal
 from lmpolicy.training.task_lookup import near
 from lmpolicy.training.turns import Turn
@@ -52,7 +51,7 @@ def find_player(by: str, settings: RunSettings, env: TextObservationWrapper, dev
     :raises ValueError: if nobody is called that; the message says who can play.
     """
     if by == PERSON:
-        return _person
+        return play_in_terminal
     if by == RANDOM:
         return _at_random(settings.seed)
     if by == BOT:
@@ -90,7 +89,7 @@ def play_episodes(
         kept.append([replace(turn, episode=number) for turn in found[0]])
         if not quiet:
             print(_told(kept[-1]))
-        if player is _person or not quiet:
+        if player is play_in_terminal or not quiet:
             print(f"Episode {number + 1}: return {found.returns[0]:g} in {len(found[0])} turns")
         if path is not None:
             Episodes(kept).save(path)
@@ -105,10 +104,6 @@ def summary(played: Episodes, path: Path | None) -> dict[str, Any]:
     """
     written = None if path is None or not len(played) else str(path)
     return {"episodes": len(played), "returns": played.returns, "turns": sum(map(len, played)), "file": written}
-
-
-def _person(prompt: Prompt, info: dict[str, Any]) -> str:
-    return play_in_terminal(prompt, info)
 
 
 def _at_random(seed: int) -> Player:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 
-from lmpolicy.files import append_lines, whole_file
+from lmpolicy.files import append_lines, write_table
 from lmpolicy.report.curves import STEPS, TABLE
 
 LINES = 20
@@ -30,19 +30,16 @@ class TrainingBar(BaseCallback):
 
     def __init__(self, console: Console, total: int) -> None:
         super().__init__()
-        self._total, self._said = total, -1
-        self._console, self._bar = (
-            console,
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=console,
-                disable=not console.is_terminal,
-            ),
+        self._total, self._console = total, console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
         )
 
     def _on_training_start(self) -> None:
@@ -94,7 +91,8 @@ class ProgressFile(KVWriter):
     def __init__(self, folder: Path, steps: int) -> None:
         self.path, self._columns = folder / TABLE, list[str]()
         rows = self._read()
-        self._write_all([row for row in rows if float(row.get(STEPS) or 0) <= steps]) if rows else None
+        if rows:
+            write_table(self.path, self._columns, [row for row in rows if float(row.get(STEPS) or 0) <= steps])
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Write a row.
@@ -105,11 +103,11 @@ class ProgressFile(KVWriter):
         """
         row = {name: str(value) for name, value in filter_excluded_keys(key_values, key_excluded, "csv").items()}
         if set(row) <= set(self._columns):
-            append_lines(self.path, _lines(self._columns, [row]))
+            append_lines(self.path, [_line(self._columns, row)])
         else:
             rows = self._read()
             self._columns += sorted(set(row) - set(self._columns))
-            self._write_all([*rows, row])
+            write_table(self.path, self._columns, [*rows, row])
 
     def close(self) -> None:
         """Do nothing: the file is whole after each row."""
@@ -123,14 +121,9 @@ class ProgressFile(KVWriter):
             self._columns = list(reader.fieldnames or ())
         return rows
 
-    def _write_all(self, rows: Sequence[Mapping[str, str]]) -> None:
-        names = dict(zip(self._columns, self._columns, strict=True))
-        with whole_file(self.path) as file:
-            file.write("".join(f"{line}\n" for line in _lines(self._columns, [names, *rows])).encode())
 
-
-def _lines(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return rows as lines of a table."""
+def _line(columns: Sequence[str], row: Mapping[str, str]) -> str:
+    """Return a row as a line of a table."""
     text = io.StringIO()
-    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
-    return text.getvalue().splitlines()
+    csv.DictWriter(text, columns, lineterminator="").writerow(row)
+    return text.getvalue()

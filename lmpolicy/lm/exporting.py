@@ -6,7 +6,6 @@ import copy
 import importlib
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.guard import Guard
 from lmpolicy.lm.quantization import bitsandbytes_layers, is_quantized
 from lmpolicy.lm.settings import PolicySettings
+from lmpolicy.models.resolving import can_be_on_hub
 
 MERGE_BY_HAND = (
     "write the adapter with policy.save_adapter(folder), and merge it into the model without quantisation: "
@@ -218,7 +218,7 @@ def model_card(backbone: Backbone, settings: PolicySettings, guard: Guard | None
     :param title: name of the model.
     """
     version = importlib.import_module(__name__.partition(".")[0]).__version__
-    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", backbone.name) and not Path(backbone.name).exists()
+    on_hub = can_be_on_hub(backbone.name)
     facts = {
         "base model": backbone.name if on_hub else Path(backbone.name).name,
         "revision": settings.revision or settings.model_kwargs.get("revision"),

@@ -59,6 +59,14 @@ def resolve(name: str | Path | None = None, revision: str | None = None) -> str:
     return _on_hub(known.hub_id or text, revision or known.revision, known)
 
 
+def can_be_on_hub(name: str) -> bool:
+    """Return whether others may find a model by its name: as ``owner/name``, and not as a folder of this machine.
+
+    :param name: hub id or folder.
+    """
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).exists()
+
+
 def _from_package(model: NamedModel, package: PackagedFile) -> Path | None:
     """Return the converted copy of a package's file. None: there is no copy, and the package is not installed."""
     folder = copy_of(package.digest)

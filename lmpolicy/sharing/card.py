@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmpolicy.models import find
+from lmpolicy.models.resolving import can_be_on_hub
 from lmpolicy.training.turns import Turn
 
 
@@ -29,12 +31,12 @@ class Played:
     @property
     def mean(self) -> float:
         """Return the mean return."""
-        return sum(self.returns) / len(self.returns)
+        return statistics.fmean(self.returns)
 
     @property
     def spread(self) -> float:
         """Return the standard deviation of the returns."""
-        return float((sum((one - self.mean) ** 2 for one in self.returns) / len(self.returns)) ** 0.5)
+        return statistics.pstdev(self.returns)
 
 
 def card(repo_id: str, facts: Mapping[str, Any], played: Played, base: str | None, files: Sequence[str]) -> str:
@@ -103,7 +105,7 @@ def is_hub_id(model: str | None) -> bool:
     known = find(model)
     if known is not None:
         return known.hub_id is not None
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) is not None and not Path(str(model)).exists()
+    return can_be_on_hub(str(model))
 
 
 def _metadata(learner: str, played: Played, base: str | None) -> str:

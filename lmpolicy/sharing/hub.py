@@ -15,7 +15,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.files import whole_file
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import whole_folder
 from lmpolicy.policy import LMActorCriticPolicy
@@ -101,9 +100,10 @@ def package_for_hub(
         facts = _facts(model, backbone)
         numbers = {"repo_id": repo_id, "env_id": played.env_id, "mean_reward": played.mean, "std_reward": played.spread}
         numbers |= {"n_eval_episodes": len(found), "is_deterministic": deterministic, "seed": seed, **facts}
-        _write(draft / RESULTS, json.dumps(numbers, indent=2) + "\n")
+        (draft / RESULTS).write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
         files = sorted(one.name for one in draft.iterdir())
-        _write(draft / "README.md", card(repo_id, facts, played, backbone.settings.model, files))
+        page = card(repo_id, facts, played, backbone.settings.model, files)
+        (draft / "README.md").write_text(page, encoding="utf-8")
     return folder
 
 
@@ -241,10 +241,8 @@ def _write_adapter(model: OnPolicyAlgorithm, backbone: Backbone, folder: Path) -
     (folder / "README.md").unlink(missing_ok=True)  # an empty form of PEFT, which names the folder of the base model
     config = folder / "adapter_config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
-    _write(
-        config,
-        json.dumps({**settings, "base_model_name_or_path": public_name(backbone.settings.model)}, indent=2) + "\n",
-    )
+    settings["base_model_name_or_path"] = public_name(backbone.settings.model)
+    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_replay(found: Episodes, env: gym.Env, path: Path) -> None:
@@ -254,10 +252,4 @@ def _write_replay(found: Episodes, env: gym.Env, path: Path) -> None:
     if len(frames) < len(pictures) or len({frame.shape for frame in frames}) != 1:
         return
     per_second = max(1, round(float(env.metadata.get("render_fps", 4))))
-    with whole_file(path) as file:
-        file.write(animated_png(np.stack(frames), min(per_second, 30)))
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as file:
-        file.write(text.encode())
+    path.write_bytes(animated_png(np.stack(frames), min(per_second, 30)))
