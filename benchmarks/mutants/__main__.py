@@ -46,7 +46,7 @@ MORE = (
     "tests/training/test_*.py",
 )
 """Files of tests that run the sources along with much else, and take longer."""
-NO_TESTS = ("tests/test_examples.py", "tests/test_layout.py", "tests/test_modules.py", "tests/test_packaging.py")
+NO_TESTS = ("tests/test_layout.py", "tests/test_modules.py", "tests/test_packaging.py")
 """They read files, build packages and run scripts."""
 SPARE = 30
 """CPU seconds that any tests may take, however short they are when nothing is changed."""

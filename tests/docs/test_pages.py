@@ -124,7 +124,7 @@ def test_what_pip_installs_exists(command: str) -> None:
 def test_python_command_is_understood(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its options, it shows its help; test_examples.py and tests/benchmarks run the scripts themselves."""
+    """With its options, it shows its help; tests/examples and tests/benchmarks run the scripts themselves."""
     _, first, *rest = shlex.split(command)
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT))
