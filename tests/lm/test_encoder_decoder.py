@@ -226,6 +226,20 @@ def test_an_encoder_that_reads_padding_is_found(
     assert "all phrases of a prompt are one sequence; each prompt is encoded alone" in caplog.text
 
 
+def test_where_no_way_is_as_exact_as_the_plainest_that_one_is_taken(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def never(*_: object) -> None:
+        raise ArithmeticError("off by too much")
+
+    monkeypatch.setattr("lmpolicy.lm.encoder_decoder_check.hold_rounding", never)
+    policy = make_policy(folders["t5"])
+    with caplog.at_level(logging.WARNING, logger="lmpolicy"):
+        assert way_of(policy) == (False, False)
+    assert "off by too much" in caplog.text
+    assert_exact(policy)
+
+
 def test_a_model_that_is_random_in_training_mode_is_held_in_evaluation_mode(folders: dict[str, str]) -> None:
     policy = make_policy(folders["bart"])
     lm: Any = policy.backbone.lm

@@ -215,3 +215,13 @@ def test_damaged_and_later_records(llama: str) -> None:
         spoilt = th.tensor(list(written.encode()), dtype=th.uint8)
         with pytest.raises(ValueError, match=message):
             policy.load_state_dict({**state, "record": spoilt})
+
+
+def test_each_row_of_a_table_has_a_factor_and_all_tables_before_it_one() -> None:
+    factors, carry = fingerprint._factors()
+    assert len(factors) == fingerprint.ROWS + 1
+    assert carry not in factors.tolist()
+
+
+def test_names_of_settings_are_as_short_as_those_in_checkpoints() -> None:
+    assert len(fingerprint._digest({"a": 1})) == 32

@@ -113,6 +113,7 @@ OPEN, SURE, READS, UNHEEDING = (0.5, 0.2), (1.0, 0.0), (0.5, 0.5), (0.6, 0.0)
     [
         ([OPEN] * 30, None),
         ([OPEN] * 12 + [READS] * 10, None),  # sure, but of another action where it reads something else: it has learnt
+        ([OPEN] + [READS] * 3, "became sure at the beginning"),  # only the first judgement says how it began
         ([OPEN] * 3 + [READS] * 3, "became sure at the beginning"),
         ([OPEN] * 9 + [READS] * 3, "became sure at the beginning"),
         ([OPEN] * 11 + [SURE] * 3, "the same action whatever it reads"),

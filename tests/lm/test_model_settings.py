@@ -177,6 +177,10 @@ def test_what_is_of_the_model_alone_stays_from_the_tokenizer() -> None:
             {"quantization": "8bit", "model_kwargs": {"quantization_config": {"load_in_8bit": True}}},
             "both given; leave one out",
         ),
+        (
+            {"lora": None, "model_kwargs": {"quantization_config": {"load_in_8bit": True}}},
+            "cannot be trained with lora=None",
+        ),
     ],
 )
 def test_refused(settings: dict[str, Any], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from helpers.process_tools import in_processes
 
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 from lmpolicy.lm.grouping import shares
-from lmpolicy.lm.spread import Exchange
+from lmpolicy.lm.spread import Exchange, Spread
 from lmpolicy.lm.value_head import Moments
 
 ACTIONS = ("left", "right", "go north", "go south")
@@ -40,6 +41,16 @@ def test_scores_without_a_backward_pass_are_dropped_in_the_other_processes(
     del exchange
     gc.collect()
     assert processes.dropped == dropped
+
+
+def test_a_weight_has_a_gradient_if_any_process_has_one() -> None:
+    found = {1: np.array([True, False, False]), 2: np.array([False, True, False])}
+    processes = SimpleNamespace(lock=nullcontext(), others=[1, 2], post=lambda *_, **__: 0, add_up=lambda total: None)
+    weights = [th.zeros(2), th.zeros(3, 1), th.zeros(1)]
+    spread: Any = SimpleNamespace(_weights=weights, processes=processes, number=0, collect=lambda rank, _: found[rank])
+    exchange: Any = SimpleNamespace(ranks=[1, 2], number=5, backward_number=6)
+    shapes = [None if one is None else tuple(one.shape) for one in Spread.gather(spread, exchange)]
+    assert shapes == [(2,), (3, 1), None]
 
 
 def test_texts_with_a_common_beginning_stay_together() -> None:

@@ -10,6 +10,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from benchmarks.tiny_models import CONTEXT, save_tiny
 from lmpolicy.lm.calls import call, compute_dtype, context_length, rotary_limit
+from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.states import ReadStates, decoder_module, state_width, with_states
 from lmpolicy.lm.token_head import logits_from_states
 
@@ -75,6 +76,7 @@ def test_context_length_that_is_no_length_says_nothing(tmp_path: Path, length: i
 def test_length_at_which_rotary_factors_change(tmp_path: Path) -> None:
     lm = tiny(tmp_path / "phi3", "phi3", original_max_position_embeddings=64, rope_parameters=LONGROPE)
     assert rotary_limit(lm) == 64
+    assert [PackedForward(lm, by_layer=False).fits(length) for length in (64, 65)] == [True, False]
     assert rotary_limit(tiny(tmp_path / "llama", "llama")) is None
     assert rotary_limit(tiny(tmp_path / "gemma3", "gemma3_text")) is None  # parameters by type of layer
 

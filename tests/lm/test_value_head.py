@@ -146,3 +146,7 @@ def test_value_loss_reaches_the_lm_only_if_asked(llama: str, lora: Any, value_gr
     assert into_head > 1e-3
     assert (into_lm > 1e-3) == value_gradient
     assert value_gradient or into_lm == 0
+
+
+def test_features_are_scaled_as_in_checkpoints_that_exist() -> None:
+    assert (EPSILON, FEATURE_BOUND) == (0.001, 10.0)

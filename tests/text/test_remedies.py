@@ -11,6 +11,7 @@ from gymnasium import spaces
 from helpers.toy_envs import Toy
 
 from lmpolicy import GenericTask, TextObservationWrapper, TextTask
+from lmpolicy.text.remedies import remedies
 
 IMAGE = spaces.Box(0, 255, (8, 9, 3), np.uint8)
 SMALL = spaces.Box(-1, 1, (2,))
@@ -46,6 +47,16 @@ def message(env: gym.Env, task: Any = None) -> str:
 
 def test_nothing_is_added_where_nothing_is_known() -> None:
     assert message(Toy(IMAGE, spaces.Discrete(2))).endswith("such as what an image shows.")
+
+
+def test_an_env_that_has_no_space_until_it_is_wrapped_has_no_remedy() -> None:
+    class Bare(gym.Env):
+        """Says nothing of itself."""
+
+    class Shows(gym.Wrapper):
+        observation_space = IMAGE
+
+    assert remedies(Shows(Bare()), 10) == []
 
 
 def test_a_wrapper_that_makes_images_is_named() -> None:
