@@ -161,8 +161,7 @@ class EnvWords:
         if info.get(MASK) is not None and self.phrases.follow_masks():
             shortened, self.composer = self.composer.shortened, self._make_composer()
             self.composer.shortened = shortened
-        fixed = self.phrases.fixed
-        return self.phrases.legal(observation, info) if fixed is None else fixed
+        return self.phrases.legal(observation, info)
 
     def _lacks_mask(self, info: dict[str, Any]) -> bool:
         """Return whether a mask says elsewhere which of the named phrases are legal, and is missing here."""
