@@ -161,7 +161,8 @@ class EnvWords:
         if info.get(MASK) is not None and self.phrases.follow_masks():
             shortened, self.composer = self.composer.shortened, self._make_composer()
             self.composer.shortened = shortened
-        return self.phrases.legal(observation, info)
+        fixed = self.phrases.fixed  # saves a call in each step
+        return self.phrases.legal(observation, info) if fixed is None else fixed
 
     def _lacks_mask(self, info: dict[str, Any]) -> bool:
         """Return whether a mask says elsewhere which of the named phrases are legal, and is missing here."""
