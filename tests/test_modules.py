@@ -44,6 +44,7 @@ def test_describe_imports_neither_torch_nor_transformers():
         "training.demonstrations",
         "training.hyperparameters",
         "training.multi_env",
+        "training.script_options",
         "training.shaping",
     ],
 )
