@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if not Path(__path__[0], "envs").is_dir():
     __path__.append(str(Path(__path__[0]).parent))  # in the source tree, envs/ lies beside this folder
 
+from lmpolicy import starting  # noqa: F401 - first: Ctrl-C from now on
 from lmpolicy.text.parsing import ParseError, extract_action
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace, TokenSpace
