@@ -1,7 +1,7 @@
 """How long the first call of a policy takes, which checks how the model may be run, beside a later one.
 
-    python benchmarks/first_call.py
-    python benchmarks/first_call.py --model smollm2-135m-instruct --repetitions 3
+    python -m benchmarks.first_call
+    python -m benchmarks.first_call --model smollm2-135m-instruct --repetitions 3
 
 Each repetition makes a new policy on CartPole-v1, and times two calls of ``policy.predict_values``: the first, which
 loads and runs what calls of torch need, runs the self-check and then reads a prompt; and a second one with a prompt

@@ -1,6 +1,6 @@
 """How many calls lead from one file of lmpolicy into another during one step: a measure of how far a reader must jump.
 
-    python benchmarks/step_calls.py
+    python -m benchmarks.step_calls
 
 Wraps CartPole-v1, lets the bundled LM read a few prompts, and then counts twice: during one ``wrapper.step`` that leads
 to a prompt the policy has not read, and during the ``policy.forward`` that reads it. Everything that happens once per

@@ -8,13 +8,10 @@ what the trained model does with each hand. Writes the checkpoint to a new folde
 training early. With --resume runs/blackjack/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -106,12 +103,8 @@ def show_decisions(model, writing):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument(
+    options = lmpolicy.ScriptOptions(__doc__, output="runs/blackjack", steps=SETTINGS.total_timesteps, episodes=1000)
+    options.add_argument(
         "--generate",
         nargs="?",
         type=int,
@@ -119,23 +112,7 @@ def parse_arguments(argv):
         metavar="N",
         help="let the model write its answers, of up to N tokens (16 unless said), instead of choosing among phrases",
     )
-    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=1000, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/blackjack"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    return options.read(argv)
 
 
 if __name__ == "__main__":

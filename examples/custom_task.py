@@ -7,9 +7,7 @@ of the untrained model and of the trained model. Writes the checkpoint to a new 
 the training early. With --resume runs/custom_task/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -144,28 +142,8 @@ def show_answers(model):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=20_000, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/custom_task"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    options = lmpolicy.ScriptOptions(__doc__, output="runs/custom_task", steps=20_000, episodes=100)
+    return options.read(argv)
 
 
 if __name__ == "__main__":

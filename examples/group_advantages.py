@@ -12,12 +12,9 @@ Writes the checkpoint to a new folder in runs/group_advantages. Ctrl-C ends the 
 --resume runs/group_advantages/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -122,31 +119,14 @@ def main(argv=None):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    options = lmpolicy.ScriptOptions(
+        __doc__, output="runs/group_advantages", steps=SETTINGS.total_timesteps, episodes=20
     )
-    parser.add_argument("--method", choices=METHODS, default="grpo")
-    parser.add_argument("--group-size", type=int, default=8, help="episodes from the same start, for grpo and rloo")
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/group_advantages"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
+    options.add_argument("--method", choices=METHODS, default="grpo")
+    options.add_argument("--group-size", type=int, default=8, help="episodes from the same start, for grpo and rloo")
+    args = options.read(argv)
     if args.method in GROUPED and (args.group_size < 2 or SETTINGS.n_envs % args.group_size):
-        parser.error(f"--group-size {args.group_size}: {SETTINGS.n_envs} envs make groups of 2, 4 or 8")
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+        options.error(f"--group-size {args.group_size}: {SETTINGS.n_envs} envs make groups of 2, 4 or 8")
     return args
 
 

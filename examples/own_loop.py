@@ -8,12 +8,8 @@ wins with the most likely action. Writes the checkpoint to a new folder in runs/
 early. With --resume runs/own_loop/1 and otherwise the same arguments, a run that was stopped goes on.
 """
 
-import argparse
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
-import torch
 
 import lmpolicy
 from lmpolicy import Agent, Checkpoints
@@ -97,23 +93,10 @@ def play(agent, tables, seed):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    options = lmpolicy.ScriptOptions(
+        __doc__, output="runs/own_loop", steps=SETTINGS.total_timesteps, episodes=1000, needs=()
     )
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=1000, help="episodes of the evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/own_loop"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    return options.read(argv)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ runs/real_model. Ctrl-C ends the training early. With --resume runs/real_model/1
 that was stopped goes on.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -151,15 +149,9 @@ def probabilities(model, prompt, rows):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--env", default=ENV_ID, help="id of a Gymnasium env; the lake is not slippery")
-    parser.add_argument(
-        "--model", default=MODEL, help="name of lmpolicy.models, hub id, folder or GGUF file of a causal language model"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument(
+    options = lmpolicy.ScriptOptions(__doc__, output="runs/real_model", steps=STEPS, episodes=40)
+    options.add_argument("--env", default=ENV_ID, help="id of a Gymnasium env; the lake is not slippery")
+    options.add_argument(
         "--generate",
         nargs="?",
         type=int,
@@ -167,23 +159,8 @@ def parse_arguments(argv):
         metavar="N",
         help="let the model write its answers, of up to N tokens (16 unless said), instead of choosing among phrases",
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=40, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/real_model"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    options.set_defaults(model=MODEL)
+    return options.read(argv)
 
 
 if __name__ == "__main__":

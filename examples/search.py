@@ -14,7 +14,6 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -142,10 +141,9 @@ def parse_arguments(argv):
         if getattr(args, name) < 1:
             parser.error(f"--{name} is a positive number, got {getattr(args, name)}")
     try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
+        lmpolicy.check_device(args.device)
+    except ValueError as error:
+        parser.error(str(error))
     return args, optuna
 
 

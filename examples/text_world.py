@@ -9,13 +9,10 @@ checkpoint to runs/text_world. Ctrl-C ends the training early. With --resume run
 arguments, a run that was stopped goes on.
 """
 
-import argparse
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -110,31 +107,11 @@ def show_game(model, env):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--level", type=int, default=5, help="rooms from the start to the coin")
-    parser.add_argument("--games", type=int, default=GAMES, help="games to train on")
-    parser.add_argument("--test-games", type=int, default=TEST_GAMES, help="other games, to be tested on")
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=50, help="games per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/text_world"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    options = lmpolicy.ScriptOptions(__doc__, output="runs/text_world", steps=SETTINGS.total_timesteps, episodes=50)
+    options.add_argument("--level", type=int, default=5, help="rooms from the start to the coin")
+    options.add_argument("--games", type=int, default=GAMES, help="games to train on")
+    options.add_argument("--test-games", type=int, default=TEST_GAMES, help="other games, to be tested on")
+    return options.read(argv)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,12 @@ ends the training early. With --resume runs/warm_start/1 and otherwise the same 
 on.
 """
 
-import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import ProgressBarCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -120,30 +118,10 @@ def clone(model, args, run, evaluate):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--play", action="store_true", help="play the episodes yourself, at the terminal")
-    parser.add_argument("--demonstrations", type=Path, metavar="FILE", help="learn from this file of turns (jsonl)")
-    parser.add_argument("--model", help="hub id or folder of a causal language model; None: the bundled one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps, help="env steps of training")
-    parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
-    parser.add_argument("--output", type=Path, default=Path("runs/warm_start"), help="folder of numbered runs")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
-    args = parser.parse_args(argv)
-    try:
-        import rich  # noqa: F401
-        import tqdm  # noqa: F401
-    except ImportError as error:
-        raise SystemExit(f'{error}; this example needs: pip install "lmpolicy[examples]"') from None
-    try:
-        if args.device != "auto":
-            torch.zeros(1, device=args.device)  # Stable-Baselines3 would quietly take the CPU instead
-    except (AssertionError, RuntimeError) as error:
-        parser.error(f"--device {args.device} does not work here: {str(error).splitlines()[0]}")
-    return args
+    options = lmpolicy.ScriptOptions(__doc__, output="runs/warm_start", steps=SETTINGS.total_timesteps, episodes=100)
+    options.add_argument("--play", action="store_true", help="play the episodes yourself, at the terminal")
+    options.add_argument("--demonstrations", type=Path, metavar="FILE", help="learn from this file of turns (jsonl)")
+    return options.read(argv)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if not Path(__path__[0], "envs").is_dir():
     __path__.append(str(Path(__path__[0]).parent))  # in the source tree, envs/ lies beside this folder
 
+from lmpolicy import starting  # noqa: F401 - first: Ctrl-C from now on
 from lmpolicy.text.parsing import ParseError, extract_action
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace, TokenSpace
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.resuming import resume
     from lmpolicy.training.safe_loading import load
     from lmpolicy.training.saving import new_run, save
+    from lmpolicy.training.script_options import ScriptOptions, check_device
     from lmpolicy.training.warm_start import WarmStart, warm_start
     from lmpolicy.training.watching import WatchLearning
 
@@ -72,6 +74,7 @@ __all__ = [
     "PolicySettings",
     "Prompt",
     "Reference",
+    "ScriptOptions",
     "SelfImitation",
     "TextObservationWrapper",
     "TextSpace",
@@ -80,6 +83,7 @@ __all__ = [
     "WarmStart",
     "WatchLearning",
     "WordFeatures",
+    "check_device",
     "compare",
     "distributed",
     "explain",
@@ -120,10 +124,12 @@ _LAZY = {
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
     "Reference": "lmpolicy.lm.reference",
+    "ScriptOptions": "lmpolicy.training.script_options",
     "SelfImitation": "lmpolicy.training.own_experience",
     "WarmStart": "lmpolicy.training.warm_start",
     "WatchLearning": "lmpolicy.training.watching",
     "WordFeatures": "lmpolicy.comparison.word_features",
+    "check_device": "lmpolicy.training.script_options",
     "compare": "lmpolicy.comparison.comparing",
     "distributed": "lmpolicy.training.distributed",
     "explain": "lmpolicy.report.explaining",

@@ -23,6 +23,7 @@ MAX_FUNCTION_LINES = 45
 LAYERS: dict[str, Sequence[str]] = {
     "lmpolicy.bundled": (),
     "lmpolicy.cache": (),
+    "lmpolicy.starting": (),
     "lmpolicy.files": (),
     "lmpolicy.models": ("lmpolicy.bundled", "lmpolicy.cache"),
     "lmpolicy.text": ("lmpolicy.models",),

@@ -44,6 +44,7 @@ def test_describe_imports_neither_torch_nor_transformers():
         "training.demonstrations",
         "training.hyperparameters",
         "training.multi_env",
+        "training.script_options",
         "training.shaping",
     ],
 )
@@ -52,3 +53,14 @@ def test_examples_in_docstrings(module: str) -> None:
     failures, count = doctest.testmod(found)
     assert failures == 0
     assert count > 0 or module in ("text.prompt", "text.phrases", "text.space_parts")
+
+
+def test_a_kernel_that_bitsandbytes_lacks_is_not_told_but_other_warnings_are() -> None:
+    code = (
+        "import logging, lmpolicy.lm\n"
+        "log = logging.getLogger('bitsandbytes.backends.cpu.ops')\n"
+        "log.warning('Failed to load CPU gemm_4bit_forward from kernels-community: %s.', 'none')\n"
+        "log.warning('Another %s', 'warning')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr == "Another warning\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import warnings
@@ -23,6 +22,7 @@ from lmpolicy.cli.play import play
 from lmpolicy.cli.pretrain import pretrain
 from lmpolicy.cli.report import report
 from lmpolicy.cli.train import train
+from lmpolicy.starting import clean_up_from_now_on
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, gym.error.Error)
 """Errors whose message says what to do."""
@@ -37,6 +37,7 @@ class Commands(TyperGroup):
         :param ctx: what was typed.
         """
         try:
+            clean_up_from_now_on()
             return super().invoke(ctx)
         except KeyboardInterrupt:
             print("stopped by Ctrl-C", file=sys.stderr)
@@ -87,7 +88,6 @@ def run(argv: Sequence[str] | None) -> None:
 
     :param argv: arguments; by default those of the program.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that few models need
     folder = os.getcwd()
     if folder not in sys.path:  # so that packages and tasks of one's own are found, as with python -m
         sys.path.insert(0, folder)

@@ -58,7 +58,10 @@ Model = Annotated[
         show_default="the bundled one",
     ),
 ]
-Steps = Annotated[int | None, typer.Option(help="Env steps of training.", show_default="of the named settings")]
+Steps = Annotated[
+    int | None,
+    typer.Option(help="Env steps of training, rounded up to whole rollouts.", show_default="of the named settings"),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(

@@ -12,10 +12,10 @@ from typing import Any
 import torch as th
 
 from lmpolicy.bundled import BUNDLED
-from lmpolicy.cli.runs import check_device
 from lmpolicy.pretraining.making import MORE, Size, pretrain
 from lmpolicy.pretraining.own_mixture import own_mixture, read_wordings
 from lmpolicy.pretraining.training import Reading
+from lmpolicy.training.script_options import check_device
 from lmpolicy.training.task_lookup import find_task
 
 

@@ -7,7 +7,6 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch as th
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from lmpolicy.cli.run_settings import FILE, RunSettings
@@ -15,6 +14,7 @@ from lmpolicy.files import numbered
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.checkpoints import MODEL, newest_checkpoint
 from lmpolicy.training.safe_loading import load
+from lmpolicy.training.script_options import check_device
 from lmpolicy.training.task_lookup import near
 
 
@@ -62,21 +62,6 @@ class Run:
         policy = self.load("cpu").policy
         assert isinstance(policy, LMActorCriticPolicy)
         return policy
-
-
-def check_device(device: str) -> str:
-    """Refuse a device that does not work here, in whose place SB3 would quietly take the CPU.
-
-    :param device: name of the device.
-    :return: the name.
-    :raises ValueError: if it does not work.
-    """
-    try:
-        if device != "auto":
-            th.zeros(1, device=device)
-    except (AssertionError, RuntimeError) as error:
-        raise ValueError(f"--device {device} does not work here: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def _steps(file: Path) -> int:

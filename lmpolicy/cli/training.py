@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from lmpolicy.cli.choosing import Given
 from lmpolicy.cli.progress import ProgressFile, TrainingBar, mean_return
 from lmpolicy.cli.run_settings import RunSettings
-from lmpolicy.cli.runs import Run, check_device
+from lmpolicy.cli.runs import Run
 from lmpolicy.cli.told import in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.policy import LMActorCriticPolicy
@@ -24,6 +24,7 @@ from lmpolicy.training.checkpoints import MODEL, Checkpoints, newest_checkpoint
 from lmpolicy.training.demonstrations import Demonstrations
 from lmpolicy.training.resuming import resume
 from lmpolicy.training.saving import new_run, save
+from lmpolicy.training.script_options import check_device
 from lmpolicy.training.warm_start import warm_start
 from lmpolicy.training.watching import WatchLearning
 

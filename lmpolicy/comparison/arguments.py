@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
@@ -12,6 +11,7 @@ import gymnasium as gym
 
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import METHODS
+from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.env_lookup import find_spec
 from lmpolicy.training.hyperparameters import Hyperparameters
@@ -61,9 +61,10 @@ def check_measuring(measuring: Mapping[str, Any]) -> None:
     known = [one.name for one in fields(Experiment)]
     for name in measuring:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, "seeds", "methods", "folder", "processes", "steps"], n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise TypeError(f"compare takes no argument {name!r}: {hint}See help(lmpolicy.compare)")
+            hint = did_you_mean(name, [*known, "seeds", "methods", "folder", "processes", "steps"])
+            raise TypeError(
+                f"compare takes no argument {name!r}: {hint}{' ' if hint else ''}See help(lmpolicy.compare)"
+            )
 
 
 def check_experiment(experiment: Experiment) -> None:

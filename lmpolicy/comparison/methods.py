@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.models.near_names import did_you_mean
 
 LM, LM_ALONE, LM_RANDOM, LM_FROZEN = "lm", "lm-no-help", "lm-random", "lm-frozen"
 RAW, WORDS, RANDOM = "classic-raw", "classic-words", "random"
@@ -138,9 +138,8 @@ def choose_methods(asked: Iterable[str] | None, experiment: Experiment, facts: E
     known = known_methods(experiment)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"there is no method {name!r}: {hint}There are {', '.join(known)}")
+            hint = did_you_mean(str(name), known)
+            raise ValueError(f"there is no method {name!r}: {hint}{' ' if hint else ''}There are {', '.join(known)}")
         reason = misfit(name, experiment, facts)
         if reason is not None:
             raise ValueError(f"{name} does not suit {experiment.name}: {reason}")

@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -108,11 +109,30 @@ def _start(context: BaseContext, target: Callable[..., None], cell: Cell) -> tup
     answers, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(cell, theirs), daemon=True)  # type: ignore[attr-defined]
     try:
-        process.start()
+        with _without_interrupt():
+            process.start()
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"{cell.experiment.name} cannot be sent to another process ({error}). {REMEDY}") from error
     theirs.close()
     return process, answers
+
+
+@contextlib.contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back while a process starts, so that it and all that it starts never see one.
+
+    Signals that are blocked stay blocked in processes that are started, from their first moment on: also while they
+    import, when no code of ours could leave Ctrl-C to the program. Windows knows no such thing.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # a later start of it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _receive(answers: Connection) -> tuple[str, Any]:

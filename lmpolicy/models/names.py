@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmpolicy.bundled import BUNDLED
+from lmpolicy.models.near_names import near_names
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def similar_name(name: str) -> str | None:
     :param name: name that was not found.
     """
     last = name.lower().rpartition("/")[2]
-    return next(iter(difflib.get_close_matches(last, [one.name for one in _MODELS], n=1, cutoff=0.8)), None)
+    # Most hub ids are of models that have no name here, and many names of models are alike.
+    return next(iter(near_names(last, [one.name for one in _MODELS], cutoff=0.8)), None)
 
 
 def _bundled(name: str, folder: Path, note: str) -> NamedModel:

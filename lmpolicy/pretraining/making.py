@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
-from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lmpolicy.files import draft_beside
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.model_card import model_card
+from lmpolicy.pretraining.shown import Shown
 from lmpolicy.pretraining.tokenizer import SPECIAL_TOKENS, train_tokenizer
 from lmpolicy.pretraining.training import TRAINING_SEED, Reading, batches, make_model, train
 
@@ -81,7 +81,7 @@ def pretrain(
     """
     if base is None:
         documents = itertools.islice(mixture.documents(TOKENIZER_SEED), size.sample)
-        texts = (one.text for one in tqdm(documents, "tokenizer", size.sample, unit=" documents", leave=False))
+        texts = (one.text for one in Shown(documents, "tokenizer", size.sample, "documents"))
         tokenizer: Any = train_tokenizer(texts, size.vocabulary, mixture.separate)
         model: Any = make_model(len(tokenizer), size.width, size.layers, size.heads, seed=TRAINING_SEED)
     else:
@@ -91,11 +91,10 @@ def pretrain(
     reading = Reading()
     source = batches(mixture, tokenizer, size.tokens, reading)
     unfinished = folder.with_name(f".{folder.name}-unfinished.pt")
-    with tqdm(total=size.steps, desc="model", unit=" steps") as bar:
+    with Shown[Any]((), "model", size.steps, "steps") as shown:
 
         def report(step: int, loss: float) -> None:
-            bar.update(step - bar.n)
-            bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            shown.reach(step, f"loss {loss:.3f}")
 
         loss = train(model, source, size.steps, size.rate, report, kept=unfinished, every=KEPT_EVERY)
     save(model, tokenizer, folder, reading, loss, card, command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.env_words import EnvWords
 from lmpolicy.text.spaces import tokenizer_fingerprint
@@ -141,10 +141,10 @@ def split(arguments: Mapping[str, Any], algorithm: type[OnPolicyAlgorithm]) -> t
     of_learner = {name for kind in kinds for name in inspect.signature(kind).parameters} - NOT_LEARNER
     unknown = sorted(set(arguments) - WORDS - of_learner)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], sorted(WORDS | of_learner), n=3)
+        hint = did_you_mean(unknown[0], sorted(WORDS | of_learner), most=3)
         raise TypeError(
             f"an agent takes no argument {', '.join(map(repr, unknown))}"
-            + (f": did you mean {' or '.join(near)}?" if near else "")
+            + (f": {hint}" if hint else "")
             + f" Besides its own, it takes those of {algorithm.__name__} and of TextObservationWrapper; settings of "
             "the policy are entries of policy_kwargs"
         )

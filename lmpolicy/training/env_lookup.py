@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Collection, Mapping
@@ -13,6 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from lmpolicy.envs import require_package
+from lmpolicy.models.near_names import near_names
 from lmpolicy.training.hyperparameters import Hyperparameters
 
 
@@ -53,7 +53,7 @@ def near_ids(name: str) -> list[str]:
     bare = name.rpartition("-v")[0] or name
     by_case = {one.casefold(): one for one in gym.registry}
     versions = [one for case, one in by_case.items() if case.rpartition("-v")[0] == bare.casefold()]
-    return versions or [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3, cutoff=0.7)]
+    return versions or near_names(name, gym.registry, most=3)
 
 
 def import_package(env_id: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable
 
 from lmpolicy import envs
+from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.text.task import GenericTask, TextTask
 
 GENERIC = "generic"
@@ -51,11 +51,10 @@ def near(name: str, known: Iterable[str]) -> str:
     :param name: name that was not found.
     :param known: names that there are.
     """
-    by_case = {one.casefold(): one for one in known}
-    found = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.6)
-    if found:
-        return f": did you mean {by_case[found[0]]!r}?"
-    return f": there is {', '.join(by_case.values())}" if by_case else ""
+    known = list(known)
+    if hint := did_you_mean(name, known):
+        return f": {hint}"
+    return f": there is {', '.join(known)}" if known else ""
 
 
 def _bundled(name: str) -> type[TextTask]:

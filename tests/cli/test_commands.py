@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,25 @@ def test_a_model_of_ones_own_envs(project: Path) -> None:
     assert json.loads(Path("small/config.json").read_text())["hidden_size"] == 32
     shown = succeed("play", ENV, "--by", "small", "--json")
     assert shown.facts["turns"] == 6
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("moment", ["import numpy", "import gymnasium", "import typer", "import torch"])
+def test_ctrl_c_while_it_imports_is_one_line(moment: str, tmp_path: Path) -> None:
+    """The module that is imported at that moment sends the signal."""
+    name = moment.split()[1]
+    (tmp_path / f"{name}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "lmpolicy", "train", "CartPole-v1"]
+    listens = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, preexec_fn=listens
+    )
+    assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")
 
 
 # Reports and comparisons

@@ -9,11 +9,12 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.side_env import Broken, Side, SideTask
+from helpers.side_env import Broken, Side, SideTask, blocked_signals
 
 from lmpolicy import ClassicSettings, Hyperparameters
 from lmpolicy.comparison import running
@@ -179,3 +180,12 @@ def test_descriptions_are_the_same_in_every_process() -> None:
     assert describe(partial(Side, 1)) != describe(partial(Side, 2))
     assert describe(SMALL) == ("ClassicSettings(n_envs=4, ppo={'batch_size': 16, 'n_epochs': 1, 'n_steps': 8})")
     assert differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == ["b was 2, is 3", "c was not set, is 4"]
+
+
+def test_processes_never_see_ctrl_c() -> None:
+    """It is held back from their first moment on, so also while they import."""
+    vars(type(_forkserver))["_stop"](_forkserver)  # a new one is started
+    process, answers = running._start(running._context(), blocked_signals, cell())
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this program still listens"
+    assert signal.SIGINT in answers.recv()
+    process.join()

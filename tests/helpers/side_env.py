@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import gymnasium as gym
@@ -45,3 +46,8 @@ class Broken(Side):
         if multiprocessing.parent_process() is not None:
             raise RuntimeError("no display here")
         return super().reset(seed=seed)
+
+
+def blocked_signals(cell: Any, answers: Any) -> None:
+    """Send the signals that are held back in this process."""
+    answers.send(signal.pthread_sigmask(signal.SIG_BLOCK, ()))

@@ -85,7 +85,7 @@ def test_one_reward_for_each_action(llama: str) -> None:
     [
         ({}, ValueError, r"nothing says which actions there are: pass actions=\[\.\.\.\]"),
         ({"actions": ["a"], "task": Ticks()}, ValueError, "take the place of a task"),
-        ({"actions": ["a", "b"], "learning_rat": 1}, TypeError, "'learning_rat': did you mean learning_rate"),
+        ({"actions": ["a", "b"], "learning_rat": 1}, TypeError, "'learning_rat': did you mean 'learning_rate'"),
         ({"actions": ["a", "b"], "n_steps": 1}, ValueError, "n_steps must be an integer of at least 2, got 1"),
         ({"actions": ["a", "b"], "batch_size": 0}, ValueError, "batch_size must be an integer of at least 2, got 0"),
         ({"actions": ["a", "b"], "total_timesteps": 0}, ValueError, "total_timesteps is a positive number"),
