@@ -1,0 +1,63 @@
+"""The trials of classic PPO: general settings first, the best again with further seeds, and no run twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason='needs pip install "lmpolicy[search]"')
+
+from benchmarks import classic_trials
+from lmpolicy.comparison.classic_settings import UNPUBLISHED
+
+SMALL = ["--tasks", "frozenlake", "--trials", "4", "--steps", "512"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("trials") / "trials.csv"
+    classic_trials.main([*SMALL, "--output", str(output)])
+    return output
+
+
+def test_the_best_trials_run_with_all_seeds(path: Path) -> None:
+    rows = classic_trials.read(path)
+    first = {int(row["trial"]): float(row["score"]) for row in rows if row["seed"] == "0"}
+    again = {int(row["trial"]) for row in rows if row["seed"] == "2"}
+    assert sorted(first) == [0, 1, 2, 3]
+    assert len(rows) == 4 + 2 * 3
+    assert again == set(sorted(first, key=lambda trial: -first[trial])[:3])
+    assert all(0 <= float(row["score"]) <= 1 and int(row["env_steps"]) >= 512 for row in rows)
+
+
+def test_runs_that_are_there_are_not_run_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_text()
+    monkeypatch.setattr(classic_trials, "run", lambda *_: pytest.fail("ran again"))
+    classic_trials.main([*SMALL, "--output", str(path)])
+    assert path.read_text() == before
+
+
+def test_an_interrupted_search_proposes_the_same_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = classic_trials.read(path)
+    lost = next(row for row in rows if row["trial"] == "3")
+    kept = {(int(row["trial"]), int(row["seed"])): row for row in rows if row is not lost}
+    proposed = []
+    monkeypatch.setattr(classic_trials, "run", lambda *given: proposed.append(given) or lost)
+    monkeypatch.setattr(classic_trials, "add", lambda *_: None)
+    trials = classic_trials.Trials("frozenlake", path, 4, 512)
+    trials.rows = kept
+    trials.search()
+    (task, trial, seed, chosen, _), *more = proposed
+    assert (task, trial, seed) == ("frozenlake", 3, 0)
+    assert classic_trials.json.dumps(chosen) == lost["settings"]
+    assert not more
+
+
+def test_the_first_trial_has_the_general_settings() -> None:
+    settings = classic_trials.classic(classic_trials.GENERAL)
+    general = UNPUBLISHED.arguments
+    made = settings.arguments
+    assert made["learning_rate"](1.0) == made["learning_rate"](0.0) == general.pop("learning_rate")
+    assert general.items() <= made.items()
+    assert (settings.n_envs, settings.normalize, settings.normalize_reward) == (UNPUBLISHED.n_envs, False, False)
