@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,7 +12,6 @@ import lmpolicy
 from benchmarks.learning.experts import SCRIPTED, BotPlayer
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
-from lmpolicy.bundled import BUNDLED
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
@@ -185,7 +183,6 @@ def experiment(
         success=task.success,
         evaluation_kwargs=test,
         players=players_of(task),
-        pretraining_steps=None if model else steps_read().get(task.env_id),
         best=task.best,
         device=device,
     )
@@ -200,13 +197,6 @@ def players_of(task: Task) -> dict[str, Any]:
         return {BOT: BotPlayer}
     scripted = SCRIPTED.get(task.env_id.partition("/")[2].partition("-")[0])
     return {} if scripted is None else {EXPERT: scripted}
-
-
-@cache
-def steps_read() -> dict[str, int]:
-    """Env steps of each env that the bundled LM has read about."""
-    facts: dict[str, dict[str, int]] = json.loads((BUNDLED / "pretraining.json").read_text())
-    return facts["env_steps"]
 
 
 @cache

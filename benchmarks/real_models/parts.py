@@ -121,7 +121,7 @@ def planned(
     steps = args.steps or plan.steps
     settings = replace(change(lm_settings(task)), total_timesteps=steps)
     what = experiment(task, steps, args.episodes or plan.episodes, device=args.device)
-    read = what.pretraining_steps if model == BUNDLED else 0
+    read = what.steps_read if model == BUNDLED else 0
     return replace(what, settings=settings, every=args.every or plan.every, pretraining_steps=read)
 
 

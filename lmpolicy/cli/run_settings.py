@@ -155,10 +155,14 @@ class RunSettings:
         return arguments
 
     @property
+    def rollout(self) -> int:
+        """Return the env steps of a rollout."""
+        return self.hyperparameters.n_envs * self.hyperparameters.n_steps
+
+    @property
     def steps(self) -> int:
         """Return the env steps of training in whole rollouts, as PPO takes them."""
-        rollout = self.hyperparameters.n_envs * self.hyperparameters.n_steps
-        return -(-self.hyperparameters.total_timesteps // rollout) * rollout
+        return -(-self.hyperparameters.total_timesteps // self.rollout) * self.rollout
 
     def make_env(self, *, training: bool = True, n_envs: int | None = None, **wrapper_kwargs: Any) -> VecEnv:
         """Make the envs.

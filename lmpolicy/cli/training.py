@@ -161,9 +161,11 @@ def _learn(
             f"Its most likely phrase is the one that was played in {found.best.get('accuracy', 0):.0%} of turns."
         )
     left = total - model.num_timesteps
+    asked = run.settings.hyperparameters.total_timesteps
+    rounded = "" if asked == total else f" ({asked:,} in whole rollouts of {run.settings.rollout:,})"
     console.print(
-        f"Training on {run.settings.env_id} for {left:,} env steps on {model.device}. In {folder}: settings.yaml, "
-        "checkpoints, progress.csv, episodes.jsonl. Ctrl-C stops early and keeps what was learnt."
+        f"Training on {run.settings.env_id} for {left:,} env steps{rounded} on {model.device}. In {folder}: "
+        "settings.yaml, checkpoints, progress.csv, episodes.jsonl. Ctrl-C stops early and keeps what was learnt."
     )
     bar, begun, interrupted = TrainingBar(console, total), time.perf_counter(), False
     try:

@@ -11,6 +11,7 @@ import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
+from lmpolicy.bundled import steps_read
 from lmpolicy.comparison.classic_settings import ClassicSettings, find_classic_settings
 from lmpolicy.comparison.observing import SymbolicGrid, flatten_tuple
 from lmpolicy.comparison.word_features import PLAY
@@ -54,7 +55,8 @@ class Experiment:
     play: int = PLAY
     """Env steps of random play from which the words of ``classic-words`` are learnt."""
     pretraining_steps: int | None = None
-    """Env steps of this env that the language model has read before. None: not known."""
+    """Env steps of this env that the language model has read before. None: those that the bundled LM has read under the
+    id of the env; of other models and ids, they are not known."""
     best: float | None = None
     """Best possible mean return, for the figure. None: not known."""
     device: str = "auto"
@@ -65,6 +67,13 @@ class Experiment:
         """Return the env steps of training: those of the settings, as whole rollouts of the language model."""
         rollout = self.settings.n_envs * self.settings.n_steps
         return math.ceil(self.settings.total_timesteps / rollout) * rollout
+
+    @property
+    def steps_read(self) -> int | None:
+        """Return the env steps of this env that the language model has read before; ``None``: not known."""
+        if self.pretraining_steps is not None or self.settings.model is not None:
+            return self.pretraining_steps
+        return steps_read().get(str(self.settings.env_id))
 
     @property
     def classic_settings(self) -> ClassicSettings:

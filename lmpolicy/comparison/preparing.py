@@ -94,7 +94,7 @@ def _language_model(experiment: Experiment, method: Method, seed: int, kept: Pat
     settings = experiment.without_help() if method.base == LM_ALONE else experiment.settings
     training, evaluation, stack = settings.make_env(seed), experiment.words(seed), ExitStack()
     arguments = settings.ppo
-    read = experiment.pretraining_steps
+    read = experiment.steps_read
     if method.base == LM_RANDOM:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if kept is None else str(kept / RANDOM_WEIGHTS)
         save_random_weights(settings.model, folder, seed)

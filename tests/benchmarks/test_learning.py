@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import ModuleType
 
@@ -176,9 +177,11 @@ def test_experts_play_kitchen_and_house(name: str, least: float) -> None:
 
 
 def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
-    assert tasks.experiment(tasks.BY_NAME["cartpole"]).pretraining_steps == 135_661
-    assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").pretraining_steps is None
-    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).pretraining_steps == 7_033
+    assert tasks.experiment(tasks.BY_NAME["cartpole"]).steps_read == 135_661
+    assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").steps_read is None
+    assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).steps_read == 7_033
+    told = dataclasses.replace(tasks.experiment(tasks.BY_NAME["cartpole"], model="other"), pretraining_steps=5)
+    assert told.steps_read == 5
 
 
 def test_facts_are_looked_up_once() -> None:

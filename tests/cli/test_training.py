@@ -192,6 +192,11 @@ def test_progress_is_told_where_there_is_no_terminal(whole: str) -> None:
     assert "lmpolicy evaluate told/1" in done.out
 
 
+def test_steps_that_are_rounded_up_are_told(whole: str) -> None:
+    done = succeed("train", ENV, *TINY, "--steps", "65", "--output", "rounded")
+    assert "Training on bulbs/Bulb-v0 for 128 env steps (65 in whole rollouts of 64) on cpu" in done.err
+
+
 def test_the_first_rollout_of_a_long_training_is_told_also_after_a_resume() -> None:
     console = Console(file=StringIO(), width=200)
     env = package.TextObservationWrapper(gym.make("Blackjack-v1"))
