@@ -1,11 +1,13 @@
 """What the README's quick start reaches: CartPole with the named settings, and with the defaults of PPO.
 
     python -m benchmarks.quick_start                             # with the named settings
+    python -m benchmarks.quick_start --seeds 0 1 2 3 4 5 6 7 8 9 # does it learn with every seed?
     python -m benchmarks.quick_start --settings named defaults   # also with the defaults of PPO: slower
 
-Trains once per choice of settings, evaluates 100 episodes with the most likely action, and writes
-benchmarks/results/quick_start.csv. For the named settings, it also writes benchmarks/results/quick_start.txt: what the
-agent reads in five states and how likely each action is, before and after the training.
+Trains once per choice of settings and seed, evaluates 100 episodes with the most likely and with sampled actions, and
+adds a row to benchmarks/results/quick_start.csv. Rows that are there are kept and not measured again; to repeat one,
+delete it. For the named settings and the first seed, it also writes benchmarks/results/quick_start.txt: what the agent
+reads in five states and how likely each action is, before and after the training.
 """
 
 import argparse
@@ -65,17 +67,20 @@ def show(model):
     return "\n".join(lines)
 
 
-def measure(name, args):
+def measure(name, seed, args):
     """Train once; return the row of the table and what the agent says before and after."""
-    model, callbacks = make_model(name, args.seed)
+    model, callbacks = make_model(name, seed)
     before, said = evaluate(model, args.episodes), show(model)
     start = time.perf_counter()
     model.learn(args.steps, callback=callbacks)
     minutes = (time.perf_counter() - start) / 60
     after, sampled = evaluate(model, args.episodes), evaluate(model, args.episodes, deterministic=False)
-    print(f"{name}: {before:.1f} before, {after:.1f} after ({sampled:.1f} sampled), {minutes:.1f} minutes", flush=True)
+    print(
+        f"{name}, seed {seed}: {before:.1f} before, {after:.1f} after ({sampled:.1f} sampled), {minutes:.1f} minutes",
+        flush=True,
+    )
     numbers = [f"{before:.1f}", f"{after:.1f}", f"{sampled:.1f}"]
-    row = [name, args.seed, model.num_timesteps, *numbers, args.episodes, f"{minutes:.1f}", args.threads, processor()]
+    row = [name, seed, model.num_timesteps, *numbers, args.episodes, f"{minutes:.1f}", args.threads, processor()]
     return row, f"before training\n{said}\n\nafter {model.num_timesteps} env steps\n{show(model)}\n"
 
 
@@ -84,21 +89,27 @@ def main(argv=None):
     parser.add_argument("--settings", nargs="+", choices=("named", "defaults"), default=["named"])
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps)
     parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
-    with (args.output / "quick_start.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(FIELDS)
-        for name in args.settings:
-            row, said = measure(name, args)
-            table.writerow(row)
-            file.flush()
-            if name == "named":
-                (args.output / "quick_start.txt").write_text(said)
+    path, left = args.output / "quick_start.csv", [(name, seed) for name in args.settings for seed in args.seeds]
+    if path.exists():
+        with path.open(newline="") as file:
+            measured = {(row["settings"], int(row["seed"])) for row in csv.DictReader(file)}
+        for name, seed in measured.intersection(left):
+            print(f"{name}, seed {seed}: its row is in {path}; delete it to measure again")
+        left = [one for one in left if one not in measured]
+    else:
+        path.write_text(",".join(FIELDS) + "\n")
+    for name, seed in left:
+        row, said = measure(name, seed, args)
+        with path.open("a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+        if name == "named" and seed == args.seeds[0]:
+            (args.output / "quick_start.txt").write_text(said)
 
 
 if __name__ == "__main__":

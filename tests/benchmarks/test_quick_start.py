@@ -24,6 +24,10 @@ def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (named["settings"], defaults["settings"]) == ("named", "defaults")
     assert (int(named["env_steps"]), int(defaults["env_steps"])) == (64, 16)  # whole rollouts: of eight envs, of one
     assert all(float(row[name]) > 0 for row in (named, defaults) for name in ("before", "after", "sampled"))
+    quick_start.main(["--steps", "16", "--episodes", "2", "--output", str(tmp_path), "--seeds", "0", "1"])
+    rows = table(tmp_path / "quick_start.csv")
+    assert rows[:2] == [named, defaults]  # not measured again
+    assert [(row["settings"], row["seed"]) for row in rows[2:]] == [("named", "1")]
     said = (tmp_path / "quick_start.txt").read_text()
     shares = [float(share) for share in re.findall(r"push \w+ (\d\.\d\d)", said)]
     assert len(shares) == 2 * 2 * len(quick_start.STATES)
