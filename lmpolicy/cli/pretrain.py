@@ -50,7 +50,7 @@ def pretrain(
 
     lmpolicy train ENV --model FOLDER then starts from it. After an interruption, the same command goes on.
     """
-    from lmpolicy.cli.pretraining import make
+    from lmpolicy.pretraining.asked import make
     from lmpolicy.cli.told import tell
 
     size = {"steps": steps, "tokens": tokens, "rate": rate, "vocabulary": vocabulary, "sample": sample}

@@ -1,4 +1,4 @@
-"""Make a small language model from what was typed."""
+"""Make a small language model from what a person asked for."""
 
 from __future__ import annotations
 
