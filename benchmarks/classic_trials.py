@@ -8,9 +8,9 @@ The learner is ``classic-raw`` of the comparison: a small network on the env's o
 first trial has the general settings (``lmpolicy.comparison.classic_settings.UNPUBLISHED``); Optuna proposes the others
 (``pip install "lmpolicy[search]"``). The score of a run is its mean return over training, averaged over most likely and
 sampled actions and measured as ``python -m benchmarks.learning`` does, with fewer episodes: who learns soon and stays
-there scores high. Each trial is one run with seed 0. The best three run again with seeds 1 and 2, and the highest mean
-of three is what the comparison takes. The LM's named settings took 4 (Taxi) to 23 trials (the lake without slipping),
-see docs/trials.md.
+there scores high. Each trial is one run with seed 0. The best three run again with seeds 1 and 2. The comparison takes
+the one with the highest mean final return, and of equal ones the one with the highest score. The LM's named settings
+took 4 (Taxi) to 23 trials (the lake without slipping), see docs/trials.md.
 
 A row of classic_trials.csv is a run. Runs that are there are skipped, so the same command goes on after an
 interruption.
@@ -40,13 +40,14 @@ TASKS = ("frozenlake-slippery", "frozenlake", "blackjack", "cliffwalking", "taxi
 TRIALS, BEST, SEEDS = 15, 3, (0, 1, 2)
 EPISODES = {"blackjack": 1_000}
 """Of an evaluation, where a hundred say too little."""
+FINAL = ("final", "final_sampled")
+"""Columns of the mean return after training, of most likely and of sampled actions."""
 FIELDS = (
     "task",
     "trial",
     "seed",
     "score",
-    "final",
-    "final_sampled",
+    *FINAL,
     "env_steps",
     "cpu_seconds",
     "processor",
@@ -173,11 +174,17 @@ class Trials:
                 self.score(number, seed, json.loads(self.rows[number, SEEDS[0]]["settings"]))
 
     def best(self) -> Iterator[tuple[float, int, dict[str, Any]]]:
-        """Yield mean score, number and settings of the trials that ran with all seeds, the best first."""
+        """Yield mean final return, number and settings of the trials that ran with all seeds, the best first.
+
+        Final returns are of most likely and of sampled actions. Where they are equal, the score decides.
+        """
         complete = [number for number in range(self.trials) if all((number, seed) in self.rows for seed in SEEDS)]
-        scores = {one: fmean(float(self.rows[one, seed]["score"]) for seed in SEEDS) for one in complete}
-        for number in sorted(complete, key=lambda one: -scores[one]):
-            yield scores[number], number, json.loads(self.rows[number, SEEDS[0]]["settings"])
+        measures = {number: (self._mean(number, *FINAL), self._mean(number, "score")) for number in complete}
+        for number in sorted(complete, key=lambda one: measures[one], reverse=True):
+            yield measures[number][0], number, json.loads(self.rows[number, SEEDS[0]]["settings"])
+
+    def _mean(self, trial: int, *columns: str) -> float:
+        return fmean(float(self.rows[trial, seed][column]) for seed in SEEDS for column in columns)
 
 
 def read(path: Path) -> list[Row]:
@@ -217,8 +224,8 @@ def main(argv: list[str] | None = None) -> None:
         trials = Trials(task, args.output, args.trials, args.steps)
         if not args.best:
             trials.search()
-        for score, number, chosen in trials.best():
-            print(f"{task}, trial {number}: {score:.5g} over seeds {SEEDS}: {chosen}")
+        for final, number, chosen in trials.best():
+            print(f"{task}, trial {number}: final return {final:.5g} over seeds {SEEDS}: {chosen}")
 
 
 if __name__ == "__main__":

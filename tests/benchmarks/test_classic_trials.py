@@ -54,6 +54,20 @@ def test_an_interrupted_search_proposes_the_same_again(path: Path, monkeypatch: 
     assert not more
 
 
+def test_the_best_is_best_at_the_end(path: Path) -> None:
+    def row(trial: int, seed: int, score: float, final: float, sampled: float) -> dict[str, str]:
+        measured = {"score": str(score), "final": str(final), "final_sampled": str(sampled)}
+        return {"trial": str(trial), "seed": str(seed), "settings": f'{{"trial": {trial}}}', **measured}
+
+    trials = classic_trials.Trials("frozenlake", path, 4)
+    late = [row(0, seed, 0.5, 1.0, 1.0) for seed in (0, 1, 2)]
+    soon = [row(1, seed, 0.9, 1.0, 0.4) for seed in (0, 1, 2)]
+    sooner = [row(2, seed, 0.6, 1.0, 1.0) for seed in (0, 1, 2)]
+    once = [row(3, 0, 1.0, 1.0, 1.0)]
+    trials.rows = {(int(one["trial"]), int(one["seed"])): one for one in (*late, *soon, *sooner, *once)}
+    assert [(final, number) for final, number, _ in trials.best()] == [(1.0, 2), (1.0, 0), (pytest.approx(0.7), 1)]
+
+
 def test_the_first_trial_has_the_general_settings() -> None:
     settings = classic_trials.classic(classic_trials.GENERAL)
     general = UNPUBLISHED.arguments
