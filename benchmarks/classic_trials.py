@@ -5,7 +5,7 @@
     python -m benchmarks.classic_trials --best             # print the best settings of each env; run nothing
 
 The learner is ``classic-raw`` of the comparison: a small network on the env's own observations, without help. The
-first trial has the general settings (``lmpolicy.comparison.classic_settings.UNPUBLISHED``); Optuna proposes the others
+first trial has the general settings (``lmpolicy.comparison.classic_settings.GENERAL``); Optuna proposes the others
 (``pip install "lmpolicy[search]"``). The score of a run is its mean return over training, averaged over most likely and
 sampled actions and measured as ``python -m benchmarks.learning`` does, with fewer episodes: who learns soon and stays
 there scores high. Each trial is one run with seed 0. The best three run again with seeds 1 and 2. The comparison takes
@@ -31,7 +31,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import ClassicSettings
-from lmpolicy.comparison.classic_settings import UNPUBLISHED
+from lmpolicy.comparison.classic_settings import GENERAL
 from lmpolicy.comparison.comparing import run_experiment
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import RAW
@@ -53,7 +53,7 @@ FIELDS = (
     "processor",
     "settings",
 )
-GENERAL = {
+FIRST = {
     "n_steps": 128,
     "batch_size": 256,
     "n_epochs": 10,
@@ -66,7 +66,7 @@ GENERAL = {
     "normalize_reward": False,
     "normalize_advantage": True,
 }
-"""What the first trial has: :data:`UNPUBLISHED`, with an entropy bonus that is next to nothing in place of none."""
+"""What the first trial has: :data:`GENERAL`, with an entropy bonus that is next to nothing in place of none."""
 Row = dict[str, Any]
 
 
@@ -98,7 +98,7 @@ def classic(chosen: Mapping[str, Any]) -> ClassicSettings:
     names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "normalize_advantage")
     rate, entropy = chosen["learning_rate"], chosen["ent_coef"]
     return ClassicSettings(
-        n_envs=UNPUBLISHED.n_envs,
+        n_envs=GENERAL.n_envs,
         ppo={name: chosen[name] for name in names},
         schedules={"learning_rate": (rate, 0.0 if chosen["rate_falls"] else rate)},
         ent_coef=(entropy, 0.0 if chosen["entropy_falls"] else entropy),
@@ -164,7 +164,7 @@ class Trials:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        study.enqueue_trial(GENERAL)
+        study.enqueue_trial(FIRST)
         for number in range(self.trials):
             trial = study.ask()
             chosen = proposed(trial)

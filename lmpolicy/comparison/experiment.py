@@ -78,7 +78,7 @@ class Experiment:
     @property
     def classic_settings(self) -> ClassicSettings:
         """Return the settings of classic PPO."""
-        return self.classic or find_classic_settings(self.settings.env_id)
+        return self.classic or find_classic_settings(self.settings.env_id, **self.settings.env_kwargs)
 
     @property
     def spacing(self) -> int:

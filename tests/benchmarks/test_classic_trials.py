@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("optuna", reason='needs pip install "lmpolicy[search]"')
 
 from benchmarks import classic_trials
-from lmpolicy.comparison.classic_settings import UNPUBLISHED
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.tasks import BY_NAME
+from lmpolicy.comparison.classic_settings import GENERAL, ClassicSettings, find_classic_settings
 
+TRIALS = RESULTS / "classic_trials.csv"
 SMALL = ["--tasks", "frozenlake", "--trials", "4", "--steps", "512"]
 
 
@@ -69,9 +73,31 @@ def test_the_best_is_best_at_the_end(path: Path) -> None:
 
 
 def test_the_first_trial_has_the_general_settings() -> None:
-    settings = classic_trials.classic(classic_trials.GENERAL)
-    general = UNPUBLISHED.arguments
+    settings = classic_trials.classic(classic_trials.FIRST)
+    general = GENERAL.arguments
     made = settings.arguments
     assert made["learning_rate"](1.0) == made["learning_rate"](0.0) == general.pop("learning_rate")
     assert general.items() <= made.items()
-    assert (settings.n_envs, settings.normalize, settings.normalize_reward) == (UNPUBLISHED.n_envs, False, False)
+    assert (settings.n_envs, settings.normalize, settings.normalize_reward) == (GENERAL.n_envs, False, False)
+
+
+def rounded(settings: ClassicSettings) -> dict[str, Any]:
+    """What settings do, with numbers of two digits."""
+    arguments = settings.arguments
+    entropy = settings.ent_coef or (arguments["ent_coef"],) * 2
+    rate = arguments["learning_rate"]
+    rates = (rate(1.0), rate(0.0)) if callable(rate) else (rate, rate)
+    arguments |= {"ent_coef": entropy, "learning_rate": rates}
+    arguments.setdefault("normalize_advantage", True)
+    short = {name: tuple(f"{one:.2g}" for one in arguments.pop(name)) for name in ("ent_coef", "learning_rate")}
+    return {**arguments, **short, "envs": settings.n_envs, "scaled": settings.normalize_reward}
+
+
+COMPLETE = [task for task in classic_trials.TASKS if any(classic_trials.Trials(task, TRIALS).best())]
+
+
+@pytest.mark.parametrize("task", COMPLETE)
+def test_the_comparison_takes_the_best(task: str) -> None:
+    (_, _, best), *_ = classic_trials.Trials(task, TRIALS).best()
+    what = BY_NAME[task]
+    assert rounded(classic_trials.classic(best)) == rounded(find_classic_settings(what.env_id, **what.env_kwargs))
