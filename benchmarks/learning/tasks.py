@@ -16,7 +16,7 @@ from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
 from lmpolicy.envs import HOUSEHOLD, TEXT_WORLD, TOMATO_SALAD, package_of
-from lmpolicy.training.named_settings import Hyperparameters
+from lmpolicy.training.settings.named_settings import Hyperparameters
 
 BOT, EXPERT = "bot", "expert"
 """BabyAI's own bot, for its levels; the scripted experts of kitchen and house."""

@@ -17,8 +17,8 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
 from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
-from lmpolicy.training.checkpoints import Checkpoints, newest_checkpoint
-from lmpolicy.training.resuming import resume
+from lmpolicy.training.checkpoints.checkpoints import Checkpoints, newest_checkpoint
+from lmpolicy.training.checkpoints.resuming import resume
 
 FIELDS = (
     "env",

@@ -9,7 +9,7 @@ from typing import Any
 from stable_baselines3.common.utils import LinearSchedule
 
 from lmpolicy.envs import package_of
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 DEFAULT_RATE = 3e-4
 """Learning rate of PPO in Stable-Baselines3."""

@@ -14,8 +14,8 @@ from lmpolicy.pretraining.making import MORE, Size, pretrain
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.own_mixture import own_mixture, read_wordings
 from lmpolicy.pretraining.training import Reading
-from lmpolicy.training.script_options import check_device
-from lmpolicy.training.task_lookup import find_task
+from lmpolicy.training.settings.script_options import check_device
+from lmpolicy.training.settings.task_lookup import find_task
 
 
 def asked_mixture(env_ids: Sequence[str], task: str | None, wordings: Path | None, action_bins: int) -> Mixture:
