@@ -33,8 +33,9 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import missing
 from lmpolicy import Hyperparameters, LMActorCriticPolicy, save
-from lmpolicy.comparison.evaluating import RandomPhrases, evaluate
+from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
+from lmpolicy.training.random_play import RandomPlay
 
 HELD_OUT = ("purple", "box")
 COPIES, TEST_SEED = 50, 5_000_000
@@ -189,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
                 # Rewards as they are, but with the draw of missions, which for an evaluation is no help.
                 settings = replace(settings_of(world, condition), normalize_reward=False)
                 env = settings.make_env(TEST_SEED + 1000 * seed, min(COPIES, args.episodes))
-                for method, player in (("lm", model), ("random", RandomPhrases(env, seed))):
+                for method, player in (("lm", model), ("random", RandomPlay(env, seed))):
                     numbers = evaluate(player, env, args.episodes, sampled=method == "random", success=True)
                     row = {"world": world, "condition": condition.name, "method": method, "seed": seed}
                     row |= {"success": numbers["mean_return"], "mean_length": numbers["mean_length"]}

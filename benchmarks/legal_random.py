@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
-from lmpolicy.comparison.evaluating import RandomActions, RandomPhrases, evaluate
+from lmpolicy.comparison.evaluating import RandomActions, evaluate
+from lmpolicy.training.random_play import RandomPlay
 
 TASK = BY_NAME["taxi"]
 ALL, LEGAL = "all", "legal"
@@ -32,7 +33,7 @@ def play(actions: str, seed: int, episodes: int) -> dict[str, Any]:
     player: Any
     if actions == LEGAL:
         env = what.words(seed)
-        player = RandomPhrases(env, seed)
+        player = RandomPlay(env, seed)
     else:
         env = what.raw(min(TASK.copies, episodes), what.evaluation_seed(seed), None, True)
         player = RandomActions(env, seed)

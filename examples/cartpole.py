@@ -59,16 +59,6 @@ class LearningCurve(BaseCallback):
             print(f"{self.num_timesteps:8,} env steps: mean return {mean:.1f} in evaluation")
 
 
-class RandomPlay:
-    """A policy that picks phrases at random."""
-
-    def __init__(self, action_space):
-        self.action_space = action_space
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.array([self.action_space.sample() for _ in observation]), state
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     run = args.resume or lmpolicy.new_run(args.output)
@@ -104,8 +94,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    random_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(random_env.action_space), random_env)}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(random_env, args.seed), random_env)}
     if not args.resume:
         scores["before training"] = evaluate(model)
         curve.evaluations.append((0, scores["before training"][0]))

@@ -23,16 +23,6 @@ SETTINGS = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
 """Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 
 
-class RandomPlay:
-    """A policy that picks phrases at random."""
-
-    def __init__(self, action_space):
-        self.action_space = action_space
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.array([self.action_space.sample() for _ in observation]), state
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     run = args.resume or lmpolicy.new_run(args.output)
@@ -54,8 +44,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(eval_env, args.seed))}
     if not args.resume:
         scores["before training"] = evaluate(model)
 

@@ -31,16 +31,6 @@ GROUPED = ("grpo", "rloo")
 METHODS = (*GROUPED, "leave-one-out", "mixture", "ppo")
 
 
-class RandomPlay:
-    """A policy that picks phrases at random."""
-
-    def __init__(self, action_space):
-        self.action_space = action_space
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.array([self.action_space.sample() for _ in observation]), state
-
-
 class TellReturns(BaseCallback):
     """Print the mean return of the episodes that ended in the last env steps."""
 
@@ -94,8 +84,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(eval_env, args.seed))}
     if not args.resume:
         scores["before training"] = evaluate(model)
 

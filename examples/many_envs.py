@@ -22,7 +22,6 @@ from lmpolicy import (
     EntropySchedule,
     EnvCopies,
     LMActorCriticPolicy,
-    Prompt,
     WatchLearning,
     hyperparameters,
     make_multi_env,
@@ -56,17 +55,6 @@ def make_callbacks():
     return [WatchLearning(), EntropySchedule(0.02, 0.0)]
 
 
-class RandomPlay:
-    """A policy that picks phrases at random among the legal ones."""
-
-    def __init__(self, space, seed):
-        self.space, self.rng = space, np.random.default_rng(seed)
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        prompts = [Prompt.from_json(self.space.decode(row)) for row in observation]
-        return np.array([self.rng.integers(len(prompt.actions)) for prompt in prompts]), state
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     run = args.resume or lmpolicy.new_run(args.output)
@@ -93,17 +81,17 @@ def main(argv=None):
     copies = min(10, args.episodes)
     eval_envs = {one.env_id: make_multi_env([replace(one, n_envs=copies)], **options) for one in ENVS}
 
-    def evaluate(policy):
-        """Mean return and its standard error in each env."""
+    def evaluate(player):
+        """Mean return and its standard error in each env, of what ``player(env)`` returns."""
         scores = []
         for env in eval_envs.values():
-            returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
+            returns, _ = evaluate_policy(player(env), env, args.episodes, return_episode_rewards=True)
             scores.append((np.mean(returns), np.std(returns) / len(returns) ** 0.5))
         return scores
 
-    scores = {"random": evaluate(RandomPlay(train_env.observation_space, args.seed))}
+    scores = {"random": evaluate(lambda env: lmpolicy.RandomPlay(env, args.seed))}
     if not args.resume:
-        scores["before training"] = evaluate(model)
+        scores["before training"] = evaluate(lambda env: model)
 
     left = max(0, args.steps - model.num_timesteps)
     print(f"Training for {left:,} env steps on {model.device}; Ctrl-C stops early and keeps what was learnt.")
@@ -116,7 +104,7 @@ def main(argv=None):
     minutes = (time.perf_counter() - start) / 60
 
     checkpoint = lmpolicy.save(model, run / "model")
-    scores["after training"] = evaluate(model)
+    scores["after training"] = evaluate(lambda env: model)
     print(f"\nmean return of {args.episodes} episodes\n  {'env':<16}" + "".join(f"{name:>20}" for name in scores))
     for env_id, *cells in zip(eval_envs, *scores.values(), strict=True):
         print(f"  {env_id:<16}" + "".join(f"{f'{mean:.2f} +- {error:.2f}':>20}" for mean, error in cells))

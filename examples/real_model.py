@@ -30,17 +30,6 @@ SETTINGS = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
 """Settings that were found by experiment. ``print(SETTINGS)`` shows them."""
 
 
-class RandomPlay:
-    """A policy that picks phrases at random."""
-
-    def __init__(self, env, seed):
-        self.env, self.rng = env, np.random.default_rng(seed)
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        counts = [len(prompt.actions) for prompt in self.env.get_attr("prompt")]
-        return np.array([self.rng.integers(count) for count in counts]), state
-
-
 class Report(BaseCallback):
     """Print a line after each rollout and after each update."""
 
@@ -90,7 +79,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, env, args.episodes, deterministic=not sampled, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    scores = {"random": evaluate(RandomPlay(random_env, args.seed), random_env)}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(random_env, args.seed), random_env)}
     if not args.resume:
         scores["before training"] = evaluate(model)
         scores["before training, sampled"] = evaluate(model, sampled=True)

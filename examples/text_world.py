@@ -28,17 +28,6 @@ GAMES, TEST_GAMES = 100, 20
 """Number of games to train on, and of other games to be tested on."""
 
 
-class RandomPlay:
-    """A policy that picks commands at random among those that work right now."""
-
-    def __init__(self, env, seed):
-        self.env, self.rng = env, np.random.default_rng(seed)
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        counts = [len(prompt.actions) for prompt in self.env.get_attr("prompt")]
-        return np.array([self.rng.integers(count) for count in counts]), state
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     run = args.resume or lmpolicy.new_run(args.output)
@@ -66,7 +55,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    scores = {"random": evaluate(RandomPlay(eval_env, args.seed))}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(eval_env, args.seed))}
     if not args.resume:
         scores["before training"] = evaluate(model)
     left = max(0, args.steps - model.num_timesteps)

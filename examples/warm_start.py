@@ -35,16 +35,6 @@ WAY = {0: "move down", 4: "move down", 8: "move right", 9: "move down", 13: "mov
 """What the expert does on each tile of its way."""
 
 
-class RandomPlay:
-    """A policy that picks phrases at random."""
-
-    def __init__(self, action_space):
-        self.action_space = action_space
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return np.array([self.action_space.sample() for _ in observation]), state
-
-
 def demonstrate(args):
     """Return what the model is to clone."""
     env = TextObservationWrapper(gym.make(ENV_ID, is_slippery=False))
@@ -76,8 +66,7 @@ def main(argv=None):
         returns, _ = evaluate_policy(policy, eval_env, args.episodes, return_episode_rewards=True)
         return np.mean(returns), np.std(returns) / len(returns) ** 0.5
 
-    eval_env.action_space.seed(args.seed)
-    scores = {"random": evaluate(RandomPlay(eval_env.action_space))}
+    scores = {"random": evaluate(lmpolicy.RandomPlay(eval_env, args.seed))}
     if not args.resume:
         scores["before training"] = evaluate(model)
         scores["after cloning"] = clone(model, args, run, evaluate)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.imitation.playing import play_in_terminal
     from lmpolicy.training.imitation.warm_start import WarmStart, warm_start
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.training.random_play import RandomPlay
     from lmpolicy.training.settings.env_settings import EnvCopies
     from lmpolicy.training.settings.hyperparameters import Hyperparameters
     from lmpolicy.training.settings.named_settings import hyperparameters
@@ -73,6 +74,7 @@ __all__ = [
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
+    "RandomPlay",
     "Reference",
     "ScriptOptions",
     "SelfImitation",
@@ -123,6 +125,7 @@ _LAZY = {
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
+    "RandomPlay": "lmpolicy.training.random_play",
     "Reference": "lmpolicy.lm.reference",
     "ScriptOptions": "lmpolicy.training.settings.script_options",
     "SelfImitation": "lmpolicy.training.imitation.own_experience",

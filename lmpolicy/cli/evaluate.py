@@ -45,14 +45,14 @@ def evaluate(
 
 def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float]]:
     """Return what random play and the model get."""
-    from lmpolicy.comparison.evaluating import RandomPhrases
     from lmpolicy.comparison.evaluating import evaluate as play
+    from lmpolicy.training.random_play import RandomPlay
 
     copies = min(episodes, COPIES)
     env = run.settings.make_env(training=False, n_envs=copies)
     plain = run.settings.make_env(training=False, n_envs=copies, action_mode="score")
     found = {
-        "random play": play(RandomPhrases(plain, seed), plain, episodes, sampled=True, seed=seed),
+        "random play": play(RandomPlay(plain, seed), plain, episodes, sampled=True, seed=seed),
         "most likely action": play(model, env, episodes, sampled=False, seed=seed),
         "sampled action": play(model, env, episodes, sampled=True, seed=seed),
     }

@@ -190,30 +190,6 @@ class RandomActions:
         return np.array([self._space.sample() for _ in range(self._n)]), state
 
 
-class RandomPhrases:
-    """Draw any of the phrases that are legal now.
-
-    :param env: envs in words.
-    :param seed: seed of the draws.
-    """
-
-    def __init__(self, env: VecEnv, seed: int) -> None:
-        self._env, self._random = env, np.random.default_rng(seed)
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[NDArray[Any], Any]:
-        """Draw phrases.
-
-        :param observation: not read.
-        :param state: returned as it is.
-        :param episode_start: not read.
-        :param deterministic: not read.
-        """
-        counts = [len(prompt.actions) for prompt in self._env.get_attr("prompt")]
-        return np.array([self._random.integers(count) for count in counts]), state
-
-
 class Masked:
     """Let a model of ``MaskablePPO`` choose among the actions that are legal now.
 

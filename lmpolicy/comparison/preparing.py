@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from lmpolicy.comparison.classic_settings import ClassicSettings
-from lmpolicy.comparison.evaluating import Masked, RandomPhrases
+from lmpolicy.comparison.evaluating import Masked
 from lmpolicy.comparison.experiment import PLAY_SEED, SEEDS, Experiment
 from lmpolicy.comparison.methods import LM_ALONE, LM_RANDOM, RANDOM, RAW, EnvFacts, Method
 from lmpolicy.comparison.observing import LegalActions
@@ -28,6 +28,7 @@ from lmpolicy.comparison.word_features import NUMBERS, WordFeatures
 from lmpolicy.models import resolve
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import EntropySchedule
+from lmpolicy.training.random_play import RandomPlay
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 RANDOM_WEIGHTS = "random-weights"
@@ -79,7 +80,7 @@ def prepare(experiment: Experiment, method: Method, seed: int, facts: EnvFacts, 
         found = Prepared(experiment.players[method.base](env, seed), env)
     elif method.base == RANDOM:
         env = experiment.words(seed)
-        found = Prepared(RandomPhrases(env, seed), env)
+        found = Prepared(RandomPlay(env, seed), env)
     elif method.is_lm:
         found = _language_model(experiment, method, seed, folder)
     else:

@@ -12,7 +12,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.comparison.evaluating import GridEvaluation, RandomActions, RandomPhrases, Successes, evaluate, succeeded
+from lmpolicy.comparison.evaluating import GridEvaluation, RandomActions, Successes, evaluate, succeeded
+from lmpolicy.training.random_play import RandomPlay
 
 
 def learner(n_envs: int, n_steps: int) -> PPO:
@@ -100,7 +101,7 @@ def test_random_play_draws_every_legal_action() -> None:
     from lmpolicy import Hyperparameters
 
     words: VecEnv = Hyperparameters(Corridor, task=CorridorTask).make_env(0, 3, training=False)
-    player: Any = RandomPhrases(words, 0)
+    player: Any = RandomPlay(words, 0)
     rows, drawn = words.reset(), set()
     for _ in range(30):  # the env asserts that no illegal action was taken
         actions, _ = player.predict(rows)
