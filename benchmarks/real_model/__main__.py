@@ -4,7 +4,7 @@
     python -m benchmarks.real_model               # all methods on both tasks, three seeds: some hours on two cores
     python -m benchmarks.real_model --tasks lake --methods named all-layers --seeds 0
     python -m benchmarks.real_model --tasks lake --methods last-8 --set lora_alpha=64 n_steps=32 --seeds 100 \\
-        --output benchmarks/results/real_model/trials
+        --output benchmarks/results/real_models/earlier/trials
     python -m benchmarks.real_model --report-only
 
 The methods, all of them the unmodified PPO of Stable-Baselines3 with LMActorCriticPolicy:
@@ -19,7 +19,7 @@ All methods play the same envs for the same number of env steps. Now and then th
 env with seeds of their own, with the most likely and with sampled actions. The time of that is not counted. A run that
 is complete is skipped, and one that was interrupted begins anew. Each run has a file of its own in --output, so that
 several commands may run side by side; summary.csv and learning.png are made from all of them. Trials, from which the
-settings were chosen, have seeds from 100 on and a folder of their own, benchmarks/results/real_model/trials.
+settings were chosen, have seeds from 100 on and a folder of their own, benchmarks/results/real_models/earlier/trials.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def parse(argv=None):
     )
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the task")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=RESULTS / "real_model", help="folder")
+    parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "earlier", help="folder")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     for method in args.methods:
