@@ -24,7 +24,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME
 from benchmarks.real_models.__main__ import add_arguments, check, perform, shows
-from benchmarks.real_models.parts import BUNDLED, MODEL, Part, planned, settings_for
+from benchmarks.real_models.methods import BUNDLED, MODEL, settings_for
+from benchmarks.real_models.parts import Part, planned
 from lmpolicy.comparison.methods import LM
 
 NAME = "normalisation"

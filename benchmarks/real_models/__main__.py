@@ -36,7 +36,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, missing
-from benchmarks.real_models.parts import METHODS, MODEL, PLANS, parts, run_all
+from benchmarks.real_models.methods import METHODS, MODEL
+from benchmarks.real_models.parts import PLANS, parts, run_all
 from benchmarks.real_models.report import gather, table_of, write
 from lmpolicy import models
 from lmpolicy.comparison.result import require_packages

@@ -15,8 +15,10 @@ pytest.importorskip("matplotlib")
 from benchmarks import normalisation
 from benchmarks.learning.tasks import BY_NAME
 from benchmarks.real_models import __main__ as benchmark
-from benchmarks.real_models import parts as compared
-from benchmarks.real_models.parts import BUNDLED, METHODS, MODEL, PLANS, REASONED, parts, planned, settings_for
+from benchmarks.real_models import methods as compared
+from benchmarks.real_models import parts as made
+from benchmarks.real_models.methods import BUNDLED, METHODS, MODEL, settings_for
+from benchmarks.real_models.parts import PLANS, REASONED, parts, planned
 from lmpolicy.comparison.storage import read_runs
 
 TINY = "lmpolicy/bundled"
@@ -26,7 +28,7 @@ SMALL = ("--seeds", "0", "--steps", "512", "--every", "256", "--episodes", "2")
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundled LM takes the place of the real one, by its other name."""
-    monkeypatch.setattr(compared, "MODEL", TINY)
+    monkeypatch.setattr(made, "MODEL", TINY)
     for name, method in METHODS.items():
         if method.model == MODEL:
             monkeypatch.setitem(METHODS, name, compared.replace(method, model=TINY))
