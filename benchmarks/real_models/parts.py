@@ -9,12 +9,22 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.learning.tasks import BOT, BY_NAME, EXPERT, Task, experiment, lm_settings
-from benchmarks.real_models.methods import BUNDLED, METHODS, MODEL, settings_for
+from benchmarks.real_models.methods import (
+    BUNDLED,
+    METHODS,
+    REASONING,
+    folder_of,
+    method_named,
+    name_of,
+    read_folder,
+    settings_for,
+)
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import run_experiment
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import RAW, WORDS, EnvFacts, misfit
 from lmpolicy.comparison.running import CellError
+from lmpolicy.comparison.storage import RUNS
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,8 @@ PLANS = {
 """By task. Evaluations have fewer episodes where the language model reads another prompt in each step of each."""
 REASONED = ("frozenlake", "blackjack")
 """Tasks on which reasoning before acting is held against acting at once."""
-CURVES = tuple(name for name in PLANS if name not in REASONED)
-"""Tasks of the learning curves."""
+ALSO = {"classic": (RAW, WORDS), "expert": (BOT, EXPERT)}
+"""Methods that have another name in ``lmpolicy.compare`` on each task."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +101,54 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
 
     :param args: of the command line.
     """
-    for name in args.tasks:
-        for model, reasons in ((BUNDLED, False), (MODEL, False), (MODEL, True)):
-            asked = {
-                _base(name, key): key
-                for key, method in METHODS.items()
-                if key in args.methods and (method.model, method.reasons) == (model, reasons)
-            }
-            what = planned(BY_NAME[name], args, settings_for(model, reasons), model)
-            names = {base: key for base, key in asked.items() if base and suits(base, name)}
-            if names and (not reasons or name in REASONED):
-                yield Part(name, what, names, args.output / name / (model + "-reasoning" * reasons))
+    for task in args.tasks:
+        asked: dict[str, dict[str, str]] = {}
+        for key in args.methods:
+            method = method_named(key)
+            base = _base(task, key)
+            if base and suits(base, task) and (method.variant != REASONING or task in REASONED):
+                asked.setdefault(folder_of(method, args.set), {})[base] = key
+        for folder, keys in sorted(asked.items(), key=lambda one: (not one[0].startswith(BUNDLED), one[0])):
+            first = method_named(next(iter(keys.values())))
+            changes = args.set if first.is_trained_lm else ()
+            change = settings_for(first.model, first.variant, changes)
+            names = {base: name_of(key, changes) for base, key in keys.items()}
+            yield Part(task, planned(BY_NAME[task], args, change, first.model), names, args.output / task / folder)
+
+
+def complete(args: argparse.Namespace) -> Iterator[Part]:
+    """All that there are results of, whether or not it was asked for.
+
+    :param args: of the command line.
+    """
+    for task in PLANS:
+        for runs in sorted((args.output / task).rglob(RUNS)):
+            part = _part_of(task, runs.parent, args)
+            if part is not None:
+                yield part
+
+
+def _part_of(task: str, folder: Path, args: argparse.Namespace) -> Part | None:
+    """The part that has a folder; ``None`` if the name of the folder is none of this benchmark."""
+    try:
+        model, variant, changes = read_folder(folder.relative_to(args.output / task).as_posix())
+    except ValueError:
+        return None
+    keys = [*METHODS, variant] if variant not in METHODS and variant else [*METHODS]
+    names = {
+        base: name_of(key, changes)
+        for key, method in ((key, method_named(key)) for key in keys)
+        if (method.model, method.variant) == (model, variant)
+        for base in ALSO.get(key, (method.base,))
+    }
+    return Part(task, planned(BY_NAME[task], args, settings_for(model, variant), model), names, folder)
 
 
 def _base(task: str, key: str) -> str:
     """Name of a method in ``lmpolicy.compare`` on a task; empty if there is none."""
     if key == "expert":
         return next(iter(_players(task)), "")
-    base = METHODS[key].base
+    base = method_named(key).base
     return base if base != RAW or suits(RAW, task) else WORDS
 
 

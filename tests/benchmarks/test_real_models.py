@@ -16,7 +16,6 @@ from benchmarks import normalisation
 from benchmarks.learning.tasks import BY_NAME
 from benchmarks.real_models import __main__ as benchmark
 from benchmarks.real_models import methods as compared
-from benchmarks.real_models import parts as made
 from benchmarks.real_models.methods import BUNDLED, METHODS, MODEL, settings_for
 from benchmarks.real_models.parts import PLANS, REASONED, parts, planned
 from lmpolicy.comparison.storage import read_runs
@@ -28,7 +27,6 @@ SMALL = ("--seeds", "0", "--steps", "512", "--every", "256", "--episodes", "2")
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundled LM takes the place of the real one, by its other name."""
-    monkeypatch.setattr(made, "MODEL", TINY)
     for name, method in METHODS.items():
         if method.model == MODEL:
             monkeypatch.setitem(METHODS, name, compared.replace(method, model=TINY))
@@ -58,7 +56,7 @@ def test_steps_of_all_plans_are_whole_rollouts() -> None:
     args = benchmark.parse(["--table"])
     for task, plan in PLANS.items():
         for model in (BUNDLED, MODEL):
-            assert planned(BY_NAME[task], args, settings_for(model, False), model).steps == plan.steps, (task, model)
+            assert planned(BY_NAME[task], args, settings_for(model), model).steps == plan.steps, (task, model)
         assert plan.steps % plan.every == 0
 
 
@@ -68,6 +66,68 @@ def test_reasoning_is_where_it_was_asked_for() -> None:
     assert tuple(reasoning) == REASONED
     kwargs = reasoning["frozenlake"].experiment.settings.wrapper_kwargs
     assert (kwargs["close_with_phrase"], kwargs["action_mode"]) == (True, "generate")
+
+
+def test_variants_are_run_where_they_are_named() -> None:
+    assert {"all-layers", "4bit", "float32"}.isdisjoint(benchmark.parse(["--table"]).methods)
+    found = asked("--tasks", "frozenlake", "--methods", "smollm2", "all-layers", "last-3", "4bit", "float32", "classic")
+    named = found["frozenlake", "smollm2"].experiment.settings
+    assert found["frozenlake", "all-layers"].experiment.settings.lora == {"r": 16, "lora_alpha": 32}
+    assert found["frozenlake", "last-3"].experiment.settings.lora == {**named.lora, "last_layers": 3}
+    for name, loading in (("4bit", {"quantization": "4bit"}), ("float32", {"dtype": "float32"})):
+        settings = found["frozenlake", name].experiment.settings
+        assert settings.ppo["policy_kwargs"] == {**named.ppo["policy_kwargs"], **loading}
+        assert settings.n_steps == named.n_steps
+    assert len({part.folder for part in found.values()}) == 6, "classic has the folder of the bundled LM"
+
+
+def test_settings_of_the_command_line() -> None:
+    command = ("--tasks", "frozenlake", "--methods", "smollm2", "bundled", "classic")
+    chosen = ("--set", "n_steps=32", "learning_rate=2e-3", "lora_alpha=8", "normalize_reward=false")
+    plain, found = asked(*command), asked(*command, *chosen)
+    label = "learning_rate=0.002, lora_alpha=8, n_steps=32, normalize_reward=false"
+    assert [name for _, name in found] == ["classic", f"bundled, {label}", f"smollm2, {label}"]
+    for key in ("smollm2", "bundled"):
+        before, after = (
+            one.experiment.settings for one in (plain["frozenlake", key], found["frozenlake", f"{key}, {label}"])
+        )
+        begin, end = before.learning_rate
+        assert after.learning_rate == (2e-3, pytest.approx(2e-3 * end / begin))
+        assert (after.n_steps, after.normalize_reward, after.lora) == (32, False, {**before.lora, "lora_alpha": 8})
+    assert found["frozenlake", "classic"].folder == plain["frozenlake", "classic"].folder
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("n_stepps=3", "did you mean 'n_steps'?"),
+        ("total_timesteps=3", "names no setting"),
+        ("n_steps=3.5", "n_steps is an integer"),
+        ("normalize_reward=1", "true or false"),
+        ("gamma", "gamma is a number"),
+        ("gamma=true", "gamma is a number"),
+    ],
+)
+def test_wrong_settings(text: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        benchmark.parse(["--set", text])
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_table_has_all_that_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "--tasks", "frozenlake", "--methods", "random")
+    run(tmp_path, "--tasks", "frozenlake", "--methods", "last-1", "float32", "--set", "n_epochs=1")
+    (tmp_path / "frozenlake" / "other").mkdir()
+    (tmp_path / "frozenlake" / "other" / "runs.csv").write_text("")
+    capsys.readouterr()
+    benchmark.main(["--tasks", "blackjack", "--table", "--output", str(tmp_path)])
+    told = capsys.readouterr().out
+    rows = table(tmp_path / "real_models_summary.csv")
+    names = ["random", "float32, n_epochs=1", "last-1, n_epochs=1"]
+    assert [row["method"] for row in rows] == names
+    assert all(f"| frozenlake | {name} | 1 |" in told for name in names)
+    assert "last 1 layers; n_epochs=1." in (tmp_path / "real_models.md").read_text()
+    assert len({row["settings"] for row in rows}) == 3
 
 
 def run(tmp_path: Path, *arguments: str) -> None:
