@@ -40,7 +40,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
-from benchmarks.real_model.report import read_runs, save_figure, save_summary, summarize
+from benchmarks.real_models.earlier import read_runs, save_figure, save_summary, summarize
 from lmpolicy import LMActorCriticPolicy, models
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS

@@ -12,7 +12,7 @@ pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
 from benchmarks.real_model import __main__ as benchmark
-from benchmarks.real_model.report import read_runs, summarize
+from benchmarks.real_models.earlier import read_runs, summarize
 from lmpolicy.comparison.measures import FinishedRun
 
 ARGUMENTS = ("--tasks", "lake", "--methods", "bundled", "--steps", "512", "--seeds", "0")
