@@ -23,6 +23,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.common.paths import RESULTS
+from benchmarks.real_models.report import cpu_minutes_to, median_minutes
 from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
 
 FOLDER = RESULTS / "real_models" / "earlier"
@@ -92,8 +93,8 @@ def summarize(key: tuple[str, str, str], runs: Sequence[FinishedRun], threshold:
         "iqm_low": f"{bounds[0]:.6g}" if bounds else "",
         "iqm_high": f"{bounds[1]:.6g}" if bounds else "",
         "sampled_iqm": f"{interquartile_mean([run.final(sampled=True) for run in runs]):.6g}",
-        "cpu_minutes": f"{median(_cpu(run, math.inf) for run in runs):.1f}",
-        "cpu_minutes_to_threshold": _minutes([_cpu(run, run.steps_to(threshold)) for run in runs]),
+        "cpu_minutes": median_minutes([cpu_minutes_to(run, run.steps) for run in runs]),
+        "cpu_minutes_to_threshold": median_minutes([cpu_minutes_to(run, run.steps_to(threshold)) for run in runs]),
         "hardware": "; ".join(sorted({run.hardware for run in runs})),
     }
 
@@ -102,18 +103,6 @@ def _steps(numbers: Sequence[float]) -> str:
     """The median over seeds, and how many seeds have one."""
     middle, count = median(numbers), sum(number < math.inf for number in numbers)
     return f"{f'{middle:.0f}' if middle < math.inf else 'no'} ({count} of {len(numbers)})"
-
-
-def _minutes(numbers: Sequence[float]) -> str:
-    middle = median(numbers)
-    return f"{middle:.1f}" if middle < math.inf else ""
-
-
-def _cpu(run: FinishedRun, steps: float) -> float:
-    """Minutes of processor time up to an evaluation; of the whole training for infinity, unless it was not reached."""
-    if steps == math.inf:
-        return float(run.rows[-1]["cpu_seconds"]) / 60
-    return next(float(row["cpu_seconds"]) / 60 for row in run.rows if int(row["env_steps"]) == steps)
 
 
 def save_summary(lines: Sequence[dict[str, str]], path: Path) -> None:

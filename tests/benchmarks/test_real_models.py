@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from benchmarks.real_models import __main__ as benchmark
 from benchmarks.real_models import methods as compared
 from benchmarks.real_models.methods import BUNDLED, METHODS, MODEL, settings_for
 from benchmarks.real_models.parts import PLANS, REASONED, parts, planned
+from benchmarks.real_models.report import cpu_minutes
+from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.storage import read_runs
+from lmpolicy.comparison.summary import Group
 
 TINY = "lmpolicy/bundled"
 SMALL = ("--seeds", "0", "--steps", "512", "--every", "256", "--episodes", "2")
@@ -141,6 +145,9 @@ def test_runs_table_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert list(summary) == ["frozen", "bundled", "random", "reasoning"]
     assert {row["env"] for row in summary.values()} == {"frozenlake"}
     assert summary["reasoning"]["env_steps"] == summary["bundled"]["env_steps"] == "512"
+    assert summary["random"]["cpu_minutes"] == summary["frozen"]["cpu_minutes"] == ""
+    assert float(summary["bundled"]["cpu_minutes"]) >= 0
+    assert summary["reasoning"]["cpu_minutes_to_threshold"] == "", "it is not reached"
     for name in ("real_models.png", "real_models_sampled.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| frozenlake")]
@@ -179,6 +186,24 @@ def test_interrupted_cells_go_on(
     monkeypatch.setattr(cells, "evaluate", plain)
     benchmark.main(command)
     assert "goes on from 512 env steps" in capsys.readouterr().out
+
+
+def test_minutes_of_the_processor() -> None:
+    def run(minutes: int) -> FinishedRun:
+        """A seed that takes so many minutes for an env step."""
+        returns = enumerate((0.0, 0.5, 1.0))
+        rows = [
+            {"env_steps": str(step), "mean_return": str(one), "cpu_seconds": str(60 * step * minutes)}
+            for step, one in returns
+        ]
+        return FinishedRun([{**row, "sampled": "0"} for row in rows])
+
+    seeds = Group("lake", "smollm2", [run(1), run(2), run(3)], threshold=0.4)
+    assert cpu_minutes(seeds) == {"cpu_minutes": "4.0", "cpu_minutes_to_threshold": "2.0"}
+    never = replace(seeds, threshold=1.5)
+    assert cpu_minutes(never) == {"cpu_minutes": "4.0", "cpu_minutes_to_threshold": ""}
+    without = [FinishedRun([{**row, "cpu_seconds": ""} for row in run.rows]) for run in never.runs]
+    assert set(cpu_minutes(replace(never, runs=without)).values()) == {""}, "runs from before it was counted"
 
 
 def test_nothing_complete_is_said(tmp_path: Path) -> None:

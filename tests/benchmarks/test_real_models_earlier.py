@@ -57,6 +57,8 @@ def test_summary() -> None:
     assert line["stays_sampled"] == "1536 (2 of 3)"
     assert line["cpu_minutes_to_threshold"] == "1.0"
     assert line["cpu_minutes"] == "3.0"
+    never = summarize(("lake", "named", ""), runs, 2)
+    assert (never["cpu_minutes_to_threshold"], never["cpu_minutes"]) == ("", "3.0")
     assert float(line["iqm"]) == pytest.approx((1.0 + 0.97 + 0.3) / 3)
 
 
