@@ -23,6 +23,7 @@ from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint, short_hash
 from lmpolicy.comparison.methods import LM, Method
+from lmpolicy.comparison.stopwatch import Spent
 
 PLAIN = "ppo"
 METHODS: dict[str, dict[str, Any]] = {
@@ -124,17 +125,18 @@ def perform(cell: Cell) -> list[dict[str, Any]]:
     training, evaluation = cell.training_env(), what.words(cell.seed)
     model = PPO(LMActorCriticPolicy, training, seed=cell.seed, device="cpu", **cell.ppo)
 
-    def measure(steps: int, seconds: float, episodes: int) -> None:
+    def measure(steps: int, spent: Spent, episodes: int) -> None:
         for sampled in (False, True):
             numbers = evaluate(model, evaluation, episodes, sampled, what.success)
-            rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{seconds:.1f}", **numbers})
+            rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{spent.seconds:.1f}", **numbers})
         greedy, drawn = (float(row["mean_return"]) for row in rows[-2:])
-        print(f"{cell}: {steps:>7,} env steps, {seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled", flush=True)
+        told = f"{spent.seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled"
+        print(f"{cell}: {steps:>7,} env steps, {told}", flush=True)
 
     few = max(1, what.episodes // ALONG)
-    along = EvaluateAlong(what.spacing, lambda steps, seconds: measure(steps, seconds, few))
+    along = EvaluateAlong(what.spacing, lambda steps, spent: measure(steps, spent, few))
     model.learn(what.settings.total_timesteps, callback=[*what.settings.callbacks(), along])
-    measure(model.num_timesteps, along.seconds(), what.episodes)
+    measure(model.num_timesteps, along.spent(), what.episodes)
     training.close()
     evaluation.close()
     return rows
