@@ -24,11 +24,13 @@ bitsandbytes``) or in float32. --set puts numbers in place of settings of the la
 falls or rises during the training, both ends change in proportion. Tune with seeds 0 to 4; those of results are from
 100 on.
 
-A cell is a task, a method and a seed. One that is complete is never run again. One of a language model that was
-interrupted goes on from the last rollout. Each cell has one thread, and with --jobs, several run side by side in
-processes of their own. Different commands may run at the same time, with different tasks, methods or seeds. The folder
-of a task has a folder for each language model, and for each variant of its settings, with runs.csv; real_models.md,
-real_models_summary.csv and the figures are made from all that is complete.
+A cell is a task, a method and a seed. One that is complete is never run again. One of a language model keeps a
+checkpoint of each rollout in a folder named unfinished, which git ignores, until it is complete: interrupted or killed,
+it goes on from there, with the same numbers where the state of its envs can be copied, and repeats no evaluation. Each
+cell has one thread, and with --jobs, several run side by side in processes of their own. Different commands may run at
+the same time, with different tasks, methods or seeds. The folder of a task has a folder for each language model, and
+for each variant of its settings, with runs.csv; real_models.md, real_models_summary.csv and the figures
+are made from all that is complete.
 """
 
 import argparse

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.learning_tools import table
+from stable_baselines3 import PPO
 
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
@@ -20,6 +24,7 @@ from benchmarks.real_models import methods as compared
 from benchmarks.real_models.methods import BUNDLED, METHODS, MODEL, settings_for
 from benchmarks.real_models.parts import PLANS, REASONED, parts, planned
 from benchmarks.real_models.report import cpu_minutes
+from lmpolicy.comparison import cells
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.storage import read_runs
 from lmpolicy.comparison.summary import Group
@@ -165,8 +170,6 @@ def test_runs_table_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_interrupted_cells_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lmpolicy.comparison import cells
-
     plain: Callable[..., Any] = cells.evaluate
     calls: list[int] = []
 
@@ -186,6 +189,51 @@ def test_interrupted_cells_go_on(
     monkeypatch.setattr(cells, "evaluate", plain)
     benchmark.main(command)
     assert "goes on from 512 env steps" in capsys.readouterr().out
+
+
+def test_a_killed_cell_goes_on_and_repeats_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ("--seeds", "0", "--steps", "1536", "--every", "256", "--episodes", "2")
+    command = ["--tasks", "frozenlake", "--methods", "bundled", *small, "--output"]
+    benchmark.main([*command, str(tmp_path / "whole")])
+    log, folder = tmp_path / "log", tmp_path / "killed" / "frozenlake" / "bundled"
+    plain, train = cells.evaluate, PPO.train
+
+    def noted(player: Any, env: Any, episodes: int, sampled: bool, *others: Any) -> Any:
+        with log.open("a") as file:
+            file.write(f"{player.num_timesteps} {int(sampled)}\n")
+        return plain(player, env, episodes, sampled, *others)
+
+    def killed(model: PPO) -> None:
+        if model.num_timesteps == 1024:  # after the second of three rollouts, before its update
+            os.kill(os.getpid(), signal.SIGKILL)
+        train(model)
+
+    monkeypatch.setattr(cells, "evaluate", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(PPO, "train", killed)
+        child = multiprocessing.get_context("fork").Process(
+            target=benchmark.main, args=([*command, str(tmp_path / "killed")],)
+        )
+        child.start()
+        child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert list((folder / "unfinished").glob("*/checkpoints/*/model.zip"))
+    assert not (folder / "runs.csv").exists()
+    benchmark.main([*command, str(tmp_path / "killed")])
+    assert not (folder / "unfinished").exists()
+    played = [tuple(map(int, line.split())) for line in log.read_text().splitlines()]
+    assert played == [(0, 0), (0, 1), (768, 0), (768, 1), (1280, 0), (1280, 1), (1536, 0), (1536, 1)]
+    found, expected = (
+        [
+            {key: value for key, value in row.items() if key not in ("train_seconds", "cpu_seconds", "date")}
+            for row in table(tmp_path / name / "frozenlake" / "bundled" / "runs.csv")
+        ]
+        for name in ("killed", "whole")
+    )
+    assert [(row["env_steps"], row["sampled"]) for row in found] == [
+        (str(steps), way) for steps in range(0, 1537, 256) for way in "01"
+    ]
+    assert found == expected
 
 
 def test_minutes_of_the_processor() -> None:
