@@ -16,7 +16,8 @@ import lmpolicy
 def test_generalisation_runs_every_condition(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from benchmarks import generalisation
+    from benchmarks.generalisation import __main__ as generalisation
+    from benchmarks.generalisation.worlds import GRID
 
     plain = lmpolicy.hyperparameters
     short = {"n_envs": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1, "total_timesteps": 16}
@@ -26,14 +27,14 @@ def test_generalisation_runs_every_condition(
     generalisation.main(command)
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["condition"] for row in rows if row["method"] == "lm"] == [one.name for one in generalisation.GRID]
+    assert [row["condition"] for row in rows if row["method"] == "lm"] == [one.name for one in GRID]
     assert all(0 <= float(row["success"]) <= 1 for row in rows)
     assert "| grid | as trained |" in capsys.readouterr().out
     assert (tmp_path / "models" / "grid_0.zip").exists()
 
 
 def test_conditions_change_what_they_name() -> None:
-    from benchmarks.generalisation import GRID, HELD_OUT, settings_of
+    from benchmarks.generalisation.worlds import GRID, HELD_OUT, settings_of
 
     prompts: dict[str, list[str]] = {}
     for condition in GRID:
@@ -62,7 +63,7 @@ def test_conditions_change_what_they_name() -> None:
 
 
 def test_held_out_missions_are_drawn_again() -> None:
-    from benchmarks.generalisation import as_trained, asks_for
+    from benchmarks.generalisation.worlds import as_trained, asks_for
 
     for wrapper, expected in ((as_trained, False), (asks_for("purple"), True)):
         env = wrapper(gym.make("BabyAI-GoToLocal-v0"))
