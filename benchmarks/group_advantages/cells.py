@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import fcntl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch as th
 from stable_baselines3 import PPO
@@ -155,17 +151,6 @@ def _labels(cell: Cell) -> dict[str, Any]:
     }
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """Read the rows of all complete cells; none if the file is not there.
-
-    :param path: of the CSV file.
-    """
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
     """Whether there is nothing to do.
 
@@ -177,26 +162,3 @@ def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
     if found and found[0]["settings"] != cell.digest:
         raise SystemExit(f"{cell} was run with other settings: delete its rows, or name another file with --output")
     return bool(found)
-
-
-def add(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Add the rows of a complete cell to the file. Processes that do so at the same time wait for each other.
-
-    :param path: of the CSV file.
-    :param rows: of the cell.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path) as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerows(rows)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[IO[str]]:
-    """Open a file to append to, alone."""
-    with path.open("a", newline="") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0, 2)  # to the end that the last process left
-        yield file
