@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--real-models", type=Path, default=RESULTS / "real_models", help="folder with the cells of the named settings"
     )
     args = parser.parse_args(argv)
-    check(parser, args.tasks, "smollm2" in args.models and not shows(args))
+    check(parser, [] if shows(args) else args.tasks, "smollm2" in args.models and not shows(args))
     return args
 
 

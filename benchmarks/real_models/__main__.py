@@ -88,7 +88,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         asked = [method_named(name) for name in args.methods]
     except ValueError as error:
         parser.error(str(error))
-    check(parser, args.tasks, any(method.model == MODEL for method in asked) and not shows(args))
+    check(parser, [] if shows(args) else args.tasks, any(method.model == MODEL for method in asked) and not shows(args))
     return args
 
 

@@ -167,8 +167,9 @@ def test_runs_table_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "| frozenlake | bundled | 1 |" in said
 
 
+@pytest.mark.parametrize("method", ["bundled", "float32"])
 def test_interrupted_cells_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain: Callable[..., Any] = cells.evaluate
     calls: list[int] = []
@@ -181,7 +182,7 @@ def test_interrupted_cells_go_on(
 
     monkeypatch.setattr(cells, "evaluate", stop)
     small = ("--seeds", "0", "--steps", "1024", "--every", "768", "--episodes", "2")
-    command = ["--tasks", "frozenlake", "--methods", "bundled", *small, "--output", str(tmp_path)]
+    command = ["--tasks", "frozenlake", "--methods", method, *small, "--output", str(tmp_path)]
     with pytest.raises(SystemExit) as ending:
         benchmark.main(command)
     assert ending.value.code == 130
@@ -257,6 +258,15 @@ def test_minutes_of_the_processor() -> None:
 def test_nothing_complete_is_said(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no complete cell"):
         benchmark.main(["--tasks", "taxi", "--table", "--output", str(tmp_path)])
+
+
+def test_a_table_needs_no_package_of_an_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "missing", lambda env_id: f"{env_id} needs something")
+    with pytest.raises(SystemExit, match="no complete cell"):
+        benchmark.main(["--table", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit) as ending:
+        benchmark.main(["--tasks", "taxi", "--output", str(tmp_path)])
+    assert ending.value.code == 2
 
 
 @pytest.mark.parametrize(("arguments", "told"), [(["--steps", "0"], "not positive"), (["--tasks", "chess"], "taxi")])
