@@ -181,6 +181,7 @@ def run_all(found: list[Part], args: argparse.Namespace) -> list[str]:
     """
     failed = []
     for part in found:
+        print(f"{part.task}: {'; '.join(part.names.values())}", flush=True)
         try:
             part.run(args)
         except CellError as error:

@@ -155,7 +155,9 @@ def test_runs_table_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert summary["reasoning"]["cpu_minutes_to_threshold"] == "", "it is not reached"
     for name in ("real_models.png", "real_models_sampled.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| frozenlake")]
+    told = capsys.readouterr().out.splitlines()
+    assert {"frozenlake: random; bundled", "frozenlake: frozen", "frozenlake: reasoning"} <= {*told}
+    lines = [line.split(" | ") for line in told if line.startswith("| frozenlake")]
     tokens = {line[1]: line[-1].strip(" |") for line in lines}
     assert 0 < float(tokens.pop("reasoning")) <= 3
     assert set(tokens.values()) == {""}
