@@ -1,6 +1,6 @@
 # The way into the project, for people and for CI. On a fresh machine with Python >= 3.11:
 #   make demo      trains on CartPole (the environment is set up first, in .venv)
-#   make test      runs all tests
+#   make test      runs all tests, a process per core
 #   make real      fine-tunes a real language model, SmolLM2-135M-Instruct
 #   make docs      builds the documentation
 #   make pages     writes the pages of tasks and the picture of the README anew
@@ -29,8 +29,8 @@ demo: $(STAMP)  ## train a language model on CartPole and show what it learnt
 real: $(STAMP) $(REAL)  ## fine-tune a real language model of 135 M parameters on a frozen lake
 	@$(RUN) examples/real_model.py $(ARGS)
 
-test: $(STAMP) $(TEXTWORLD) $(REAL)  ## run all tests
-	@$(RUN) -m pytest $(ARGS)
+test: $(STAMP) $(TEXTWORLD) $(REAL)  ## run all tests, a process per core
+	@$(RUN) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 docs: $(STAMP) $(SPHINX)  ## build the documentation: docs/_build/html/index.html
 	@$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html $(ARGS)

@@ -5,12 +5,12 @@
     python -m benchmarks.classic_trials --best             # print the best settings of each env; run nothing
 
 The learner is ``classic-raw`` of the comparison: a small network on the env's own observations, without help. The
-first trial has the general settings (``lmpolicy.comparison.classic_settings.UNPUBLISHED``); Optuna proposes the others
+first trial has the general settings (``lmpolicy.comparison.classic_settings.GENERAL``); Optuna proposes the others
 (``pip install "lmpolicy[search]"``). The score of a run is its mean return over training, averaged over most likely and
 sampled actions and measured as ``python -m benchmarks.learning`` does, with fewer episodes: who learns soon and stays
-there scores high. Each trial is one run with seed 0. The best three run again with seeds 1 and 2, and the highest mean
-of three is what the comparison takes. The LM's named settings took 4 (Taxi) to 23 trials (the lake without slipping),
-see docs/trials.md.
+there scores high. Each trial is one run with seed 0. The best three run again with seeds 1 and 2. The comparison takes
+the one with the highest mean final return, and of equal ones the one with the highest score. The LM's named settings
+took 4 (Taxi) to 23 trials (the lake without slipping), see docs/trials.md.
 
 A row of classic_trials.csv is a run. Runs that are there are skipped, so the same command goes on after an
 interruption.
@@ -31,7 +31,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import ClassicSettings
-from lmpolicy.comparison.classic_settings import UNPUBLISHED
+from lmpolicy.comparison.classic_settings import GENERAL
 from lmpolicy.comparison.comparing import run_experiment
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import RAW
@@ -40,19 +40,20 @@ TASKS = ("frozenlake-slippery", "frozenlake", "blackjack", "cliffwalking", "taxi
 TRIALS, BEST, SEEDS = 15, 3, (0, 1, 2)
 EPISODES = {"blackjack": 1_000}
 """Of an evaluation, where a hundred say too little."""
+FINAL = ("final", "final_sampled")
+"""Columns of the mean return after training, of most likely and of sampled actions."""
 FIELDS = (
     "task",
     "trial",
     "seed",
     "score",
-    "final",
-    "final_sampled",
+    *FINAL,
     "env_steps",
     "cpu_seconds",
     "processor",
     "settings",
 )
-GENERAL = {
+FIRST = {
     "n_steps": 128,
     "batch_size": 256,
     "n_epochs": 10,
@@ -65,7 +66,7 @@ GENERAL = {
     "normalize_reward": False,
     "normalize_advantage": True,
 }
-"""What the first trial has: :data:`UNPUBLISHED`, with an entropy bonus that is next to nothing in place of none."""
+"""What the first trial has: :data:`GENERAL`, with an entropy bonus that is next to nothing in place of none."""
 Row = dict[str, Any]
 
 
@@ -97,7 +98,7 @@ def classic(chosen: Mapping[str, Any]) -> ClassicSettings:
     names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "normalize_advantage")
     rate, entropy = chosen["learning_rate"], chosen["ent_coef"]
     return ClassicSettings(
-        n_envs=UNPUBLISHED.n_envs,
+        n_envs=GENERAL.n_envs,
         ppo={name: chosen[name] for name in names},
         schedules={"learning_rate": (rate, 0.0 if chosen["rate_falls"] else rate)},
         ent_coef=(entropy, 0.0 if chosen["entropy_falls"] else entropy),
@@ -163,7 +164,7 @@ class Trials:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        study.enqueue_trial(GENERAL)
+        study.enqueue_trial(FIRST)
         for number in range(self.trials):
             trial = study.ask()
             chosen = proposed(trial)
@@ -173,11 +174,17 @@ class Trials:
                 self.score(number, seed, json.loads(self.rows[number, SEEDS[0]]["settings"]))
 
     def best(self) -> Iterator[tuple[float, int, dict[str, Any]]]:
-        """Yield mean score, number and settings of the trials that ran with all seeds, the best first."""
+        """Yield mean final return, number and settings of the trials that ran with all seeds, the best first.
+
+        Final returns are of most likely and of sampled actions. Where they are equal, the score decides.
+        """
         complete = [number for number in range(self.trials) if all((number, seed) in self.rows for seed in SEEDS)]
-        scores = {one: fmean(float(self.rows[one, seed]["score"]) for seed in SEEDS) for one in complete}
-        for number in sorted(complete, key=lambda one: -scores[one]):
-            yield scores[number], number, json.loads(self.rows[number, SEEDS[0]]["settings"])
+        measures = {number: (self._mean(number, *FINAL), self._mean(number, "score")) for number in complete}
+        for number in sorted(complete, key=lambda one: measures[one], reverse=True):
+            yield measures[number][0], number, json.loads(self.rows[number, SEEDS[0]]["settings"])
+
+    def _mean(self, trial: int, *columns: str) -> float:
+        return fmean(float(self.rows[trial, seed][column]) for seed in SEEDS for column in columns)
 
 
 def read(path: Path) -> list[Row]:
@@ -217,8 +224,8 @@ def main(argv: list[str] | None = None) -> None:
         trials = Trials(task, args.output, args.trials, args.steps)
         if not args.best:
             trials.search()
-        for score, number, chosen in trials.best():
-            print(f"{task}, trial {number}: {score:.5g} over seeds {SEEDS}: {chosen}")
+        for final, number, chosen in trials.best():
+            print(f"{task}, trial {number}: final return {final:.5g} over seeds {SEEDS}: {chosen}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import lmpolicy
 from benchmarks.common.paths import RESULTS
 from lmpolicy.files import DRAFT, append_lines, numbered
-from lmpolicy.training.checkpoints import newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import newest_checkpoint
 
 PARTS = {"save": 1.0, "save of SB3": 0.2, "training": 1.0}
 """Share of the kills in each part; what is known of SB3 needs fewer."""

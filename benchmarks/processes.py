@@ -44,7 +44,7 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.models import SMOLLM, make_policy, save_model
 from benchmarks.trunk import PHRASES, make_rows
 from lmpolicy.files import numbered
-from lmpolicy.training.checkpoints import CHECKPOINTS, newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
 
 MEASURED = (
     "seconds_alone",

@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from lmpolicy.report.recording import record_episodes
     from lmpolicy.sharing.hub import load_from_hub, package_for_hub, push_to_hub
     from lmpolicy.sharing.minari_recording import record_minari
-    from lmpolicy.training.agent import Agent
+    from lmpolicy.training.agent.agent import Agent
     from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
-    from lmpolicy.training.checkpoints import Checkpoints
-    from lmpolicy.training.demonstration import Demonstration
-    from lmpolicy.training.demonstrations import Demonstrations
+    from lmpolicy.training.checkpoints.checkpoints import Checkpoints
+    from lmpolicy.training.checkpoints.resuming import resume
+    from lmpolicy.training.checkpoints.safe_loading import load
+    from lmpolicy.training.checkpoints.saving import new_run, save
     from lmpolicy.training.distributed import distributed
-    from lmpolicy.training.env_settings import EnvCopies
-    from lmpolicy.training.episode_groups import EpisodeGroups
-    from lmpolicy.training.group_advantages import GroupAdvantages
-    from lmpolicy.training.hyperparameters import Hyperparameters
+    from lmpolicy.training.groups.episode_groups import EpisodeGroups
+    from lmpolicy.training.groups.group_advantages import GroupAdvantages
+    from lmpolicy.training.imitation.demonstration import Demonstration
+    from lmpolicy.training.imitation.demonstrations import Demonstrations
+    from lmpolicy.training.imitation.own_experience import ExpertIteration, SelfImitation
+    from lmpolicy.training.imitation.playing import play_in_terminal
+    from lmpolicy.training.imitation.warm_start import WarmStart, warm_start
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
-    from lmpolicy.training.named_settings import hyperparameters
-    from lmpolicy.training.own_experience import ExpertIteration, SelfImitation
-    from lmpolicy.training.playing import play_in_terminal
-    from lmpolicy.training.resuming import resume
-    from lmpolicy.training.safe_loading import load
-    from lmpolicy.training.saving import new_run, save
-    from lmpolicy.training.script_options import ScriptOptions, check_device
-    from lmpolicy.training.warm_start import WarmStart, warm_start
-    from lmpolicy.training.watching import WatchLearning
+    from lmpolicy.training.settings.env_settings import EnvCopies
+    from lmpolicy.training.settings.hyperparameters import Hyperparameters
+    from lmpolicy.training.settings.named_settings import hyperparameters
+    from lmpolicy.training.settings.script_options import ScriptOptions, check_device
+    from lmpolicy.training.watching.watching import WatchLearning
 
 __version__ = "0.1.0"
 __all__ = [
@@ -105,47 +105,47 @@ __all__ = [
 ]
 # These import torch and transformers. Env workers only need the wrapper and must not pay for that.
 _LAZY = {
-    "Agent": "lmpolicy.training.agent",
-    "Checkpoints": "lmpolicy.training.checkpoints",
+    "Agent": "lmpolicy.training.agent.agent",
+    "Checkpoints": "lmpolicy.training.checkpoints.checkpoints",
     "ClassicSettings": "lmpolicy.comparison.classic_settings",
     "Comparison": "lmpolicy.comparison.result",
     "CriticWarmup": "lmpolicy.training.callbacks",
-    "Demonstration": "lmpolicy.training.demonstration",
-    "Demonstrations": "lmpolicy.training.demonstrations",
+    "Demonstration": "lmpolicy.training.imitation.demonstration",
+    "Demonstrations": "lmpolicy.training.imitation.demonstrations",
     "EntropySchedule": "lmpolicy.training.callbacks",
-    "EnvCopies": "lmpolicy.training.env_settings",
-    "EpisodeGroups": "lmpolicy.training.episode_groups",
-    "ExpertIteration": "lmpolicy.training.own_experience",
-    "GroupAdvantages": "lmpolicy.training.group_advantages",
+    "EnvCopies": "lmpolicy.training.settings.env_settings",
+    "EpisodeGroups": "lmpolicy.training.groups.episode_groups",
+    "ExpertIteration": "lmpolicy.training.imitation.own_experience",
+    "GroupAdvantages": "lmpolicy.training.groups.group_advantages",
     "GuardWarning": "lmpolicy.lm.judging",
-    "Hyperparameters": "lmpolicy.training.hyperparameters",
+    "Hyperparameters": "lmpolicy.training.settings.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
     "Reference": "lmpolicy.lm.reference",
-    "ScriptOptions": "lmpolicy.training.script_options",
-    "SelfImitation": "lmpolicy.training.own_experience",
-    "WarmStart": "lmpolicy.training.warm_start",
-    "WatchLearning": "lmpolicy.training.watching",
+    "ScriptOptions": "lmpolicy.training.settings.script_options",
+    "SelfImitation": "lmpolicy.training.imitation.own_experience",
+    "WarmStart": "lmpolicy.training.imitation.warm_start",
+    "WatchLearning": "lmpolicy.training.watching.watching",
     "WordFeatures": "lmpolicy.comparison.word_features",
-    "check_device": "lmpolicy.training.script_options",
+    "check_device": "lmpolicy.training.settings.script_options",
     "compare": "lmpolicy.comparison.comparing",
     "distributed": "lmpolicy.training.distributed",
     "explain": "lmpolicy.report.explaining",
-    "hyperparameters": "lmpolicy.training.named_settings",
-    "load": "lmpolicy.training.safe_loading",
+    "hyperparameters": "lmpolicy.training.settings.named_settings",
+    "load": "lmpolicy.training.checkpoints.safe_loading",
     "load_from_hub": "lmpolicy.sharing.hub",
     "make_multi_env": "lmpolicy.training.multi_env",
-    "new_run": "lmpolicy.training.saving",
+    "new_run": "lmpolicy.training.checkpoints.saving",
     "package_for_hub": "lmpolicy.sharing.hub",
-    "play_in_terminal": "lmpolicy.training.playing",
+    "play_in_terminal": "lmpolicy.training.imitation.playing",
     "push_to_hub": "lmpolicy.sharing.hub",
     "record_episodes": "lmpolicy.report.recording",
     "record_minari": "lmpolicy.sharing.minari_recording",
-    "resume": "lmpolicy.training.resuming",
-    "save": "lmpolicy.training.saving",
-    "warm_start": "lmpolicy.training.warm_start",
+    "resume": "lmpolicy.training.checkpoints.resuming",
+    "save": "lmpolicy.training.checkpoints.saving",
+    "warm_start": "lmpolicy.training.imitation.warm_start",
     "write_report": "lmpolicy.report.page",
 }
 

@@ -19,7 +19,7 @@ from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of
 from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
 from lmpolicy.comparison.evaluating import RandomPhrases, evaluate
 from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
-from lmpolicy.training.checkpoints import CHECKPOINTS, newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
 
 RANDOM = "random"
 """Random play, which stands beside the models."""

@@ -16,7 +16,7 @@ from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
 from lmpolicy.envs import HOUSEHOLD, TEXT_WORLD, TOMATO_SALAD, package_of
-from lmpolicy.training.named_settings import Hyperparameters
+from lmpolicy.training.settings.named_settings import Hyperparameters
 
 BOT, EXPERT = "bot", "expert"
 """BabyAI's own bot, for its levels; the scripted experts of kitchen and house."""
@@ -58,6 +58,8 @@ class Task:
 
 
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
+SIDE_ROOMS = {**COINS, "level": 105}
+"""As far from the coin, with rooms beside the way."""
 UNSEEN = {"split": "test", "games": 100}
 """Games of a split that nothing is trained or tuned on. Tune with ``--validation``."""
 TOLD = {"challenge": "simple", "challenge_settings": {"rewards": "dense", "goal": "detailed"}}
@@ -100,6 +102,7 @@ TASKS = (
     Task("minigrid-empty", "MiniGrid-Empty-8x8-v0", {}, 0.2, 1, 0.95, success=True),
     Task("minigrid-doorkey", "MiniGrid-DoorKey-5x5-v0", {}, 0.1, 1, 0.95, success=True),
     Task("textworld-coins", TEXT_WORLD, COINS, 0.2, 1, 0.9, every=1_000, success=True, test_kwargs=UNSEEN),
+    Task("textworld-side-rooms", TEXT_WORLD, SIDE_ROOMS, 0.3, 1, 0.6, every=2_000, success=True, test_kwargs=UNSEEN),
     Task(
         "textworld-house",
         TEXT_WORLD,

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from lmpolicy import Demonstrations, Prompt
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 Player = Callable[[Prompt, dict[str, Any]], int]
 WAY = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}

@@ -14,7 +14,7 @@ from benchmarks.learning.tasks import Task as LearningTask
 from benchmarks.warm_start import experts
 from lmpolicy import ExpertIteration, SelfImitation
 from lmpolicy.envs.babyai_bot import babyai_bot
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)

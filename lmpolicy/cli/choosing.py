@@ -9,9 +9,9 @@ from pathlib import Path
 from lmpolicy import models
 from lmpolicy.cli.run_settings import RunSettings
 from lmpolicy.cli.values import check_setting, read_pairs
-from lmpolicy.training.env_lookup import arguments_of
-from lmpolicy.training.script_options import check_device
-from lmpolicy.training.task_lookup import near
+from lmpolicy.training.settings.env_lookup import arguments_of
+from lmpolicy.training.settings.script_options import check_device
+from lmpolicy.training.settings.task_lookup import near
 
 BUNDLED = "bundled"
 

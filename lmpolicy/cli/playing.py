@@ -18,8 +18,8 @@ from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.report.recording import record_episodes
-from lmpolicy.training.playing import Player, play_in_terminal
-from lmpolicy.training.task_lookup import near
+from lmpolicy.training.imitation.playing import Player, play_in_terminal
+from lmpolicy.training.settings.task_lookup import near
 from lmpolicy.training.turns import Turn
 from lmpolicy.wrapper import TextObservationWrapper
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,12 +52,14 @@ def pretrain(
 
     lmpolicy train ENV --model FOLDER then starts from it. After an interruption, the same command goes on.
     """
-    from lmpolicy.pretraining.asked import make
     from lmpolicy.cli.told import tell
+    from lmpolicy.pretraining.asked import asked_mixture, make
 
     size = {"steps": steps, "tokens": tokens, "rate": rate, "vocabulary": vocabulary, "sample": sample}
     size |= {"width": width, "layers": layers, "heads": heads}
-    reading = make(envs, output, task, wordings, action_bins, base, size, threads, device)
+    mixture = asked_mixture(envs, task, wordings, action_bins)
+    command = shlex.join(["lmpolicy", *sys.argv[1:]])
+    reading = make(mixture, output, size, base=base, threads=threads, device=device, command=command)
     played = sum(reading.steps.values())
     facts = {"folder": str(output), "tokens": reading.tokens, "env_steps_of_random_play": played}
     tell(facts, f"{output}: {reading.tokens:,} tokens read, of {played:,} env steps of random play", json)

@@ -15,10 +15,10 @@ from lmpolicy import __version__
 from lmpolicy.cli.values import check_names, check_setting
 from lmpolicy.files import whole_file
 from lmpolicy.lm.settings import PolicySettings
-from lmpolicy.training.env_lookup import import_package, near_ids
-from lmpolicy.training.hyperparameters import Hyperparameters
-from lmpolicy.training.named_settings import hyperparameters
-from lmpolicy.training.task_lookup import find_task
+from lmpolicy.training.settings.env_lookup import import_package, near_ids
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.named_settings import hyperparameters
+from lmpolicy.training.settings.task_lookup import find_task
 from lmpolicy.wrapper import TextObservationWrapper
 
 FILE = "settings.yaml"
@@ -56,7 +56,7 @@ class RunSettings:
         """Return the named settings of an env.
 
         :param env_id: Gymnasium id. The package of its namespace is imported, where nothing has registered the id.
-        :param task: name of a task, see :func:`~lmpolicy.training.task_lookup.find_task`.
+        :param task: name of a task, see :func:`~lmpolicy.training.settings.task_lookup.find_task`.
         :param env_kwargs: arguments of the env.
         :raises gymnasium.error.NameNotFound: if there is no such env; the message names ids like it.
         """

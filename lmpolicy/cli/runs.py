@@ -12,10 +12,10 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from lmpolicy.cli.run_settings import FILE, RunSettings
 from lmpolicy.files import numbered
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.checkpoints import MODEL, newest_checkpoint
-from lmpolicy.training.safe_loading import load
-from lmpolicy.training.script_options import check_device
-from lmpolicy.training.task_lookup import near
+from lmpolicy.training.checkpoints.checkpoints import MODEL, newest_checkpoint
+from lmpolicy.training.checkpoints.safe_loading import load
+from lmpolicy.training.settings.script_options import check_device
+from lmpolicy.training.settings.task_lookup import near
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from lmpolicy.cli.runs import Run
 from lmpolicy.cli.told import in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.checkpoints import MODEL, Checkpoints, newest_checkpoint
-from lmpolicy.training.demonstrations import Demonstrations
-from lmpolicy.training.resuming import resume
-from lmpolicy.training.saving import new_run, save
-from lmpolicy.training.script_options import check_device
-from lmpolicy.training.warm_start import warm_start
-from lmpolicy.training.watching import WatchLearning
+from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints, newest_checkpoint
+from lmpolicy.training.checkpoints.resuming import resume
+from lmpolicy.training.checkpoints.saving import new_run, save
+from lmpolicy.training.imitation.demonstrations import Demonstrations
+from lmpolicy.training.imitation.warm_start import warm_start
+from lmpolicy.training.settings.script_options import check_device
+from lmpolicy.training.watching.watching import WatchLearning
 
 WATCHED = 20
 """About how many times a training records an episode and asks the same prompts."""

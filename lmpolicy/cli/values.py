@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lmpolicy.training.task_lookup import near
+from lmpolicy.training.settings.task_lookup import near
 
 POSITIVE = ("n_envs", "total_timesteps", "n_steps", "batch_size", "n_epochs")
 SHARES = ("gamma", "gae_lambda")

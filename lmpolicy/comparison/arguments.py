@@ -13,9 +13,9 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import METHODS
 from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.text.task import TextTask
-from lmpolicy.training.env_lookup import find_spec
-from lmpolicy.training.hyperparameters import Hyperparameters
-from lmpolicy.training.named_settings import hyperparameters
+from lmpolicy.training.settings.env_lookup import find_spec
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.named_settings import hyperparameters
 
 
 def find_settings(

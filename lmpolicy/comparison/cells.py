@@ -20,8 +20,8 @@ from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
 from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.files import whole_file
-from lmpolicy.training.checkpoints import Checkpoints, newest_checkpoint
-from lmpolicy.training.resuming import resume
+from lmpolicy.training.checkpoints.checkpoints import Checkpoints, newest_checkpoint
+from lmpolicy.training.checkpoints.resuming import resume
 
 FIELDS = (
     "env",

@@ -1,4 +1,4 @@
-"""Settings of classic PPO, with a multilayer perceptron: those of RL Baselines3 Zoo, where it has them."""
+"""Settings of classic PPO, with a multilayer perceptron: of RL Baselines3 Zoo where it has them, tuned, or general."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from stable_baselines3.common.utils import LinearSchedule
 
 from lmpolicy.envs import package_of
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 DEFAULT_RATE = 3e-4
 """Learning rate of PPO in Stable-Baselines3."""
@@ -114,18 +114,62 @@ PUBLISHED = {
     ),
 }
 """Settings of PPO in RL Baselines3 Zoo, ``hyperparams/ppo.yml``, by Gymnasium id."""
-UNPUBLISHED = ClassicSettings(n_envs=8, ppo={"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3})
-"""For envs that the zoo has no settings for, the toy-text envs of Gymnasium among them. They are not tuned."""
+SLIDING, STILL = "FrozenLake-v1, slippery", "FrozenLake-v1"
+"""Names of the two lakes in :data:`TUNED`."""
+TUNED = {
+    STILL: ClassicSettings(
+        ppo={
+            "n_steps": 32,
+            "batch_size": 256,
+            "n_epochs": 10,
+            "gamma": 0.95,
+            "gae_lambda": 1.0,
+            "normalize_advantage": False,
+            "learning_rate": 8.4e-3,
+        },
+        ent_coef=(5.5e-6, 0.0),
+    ),
+    "Blackjack-v1": ClassicSettings(
+        ppo={"n_steps": 32, "batch_size": 256, "n_epochs": 10, "gamma": 0.99, "gae_lambda": 1.0, "ent_coef": 0.063},
+        schedules={"learning_rate": (1.4e-3, 0.0)},
+    ),
+    "CliffWalking-v1": ClassicSettings(
+        ppo={"n_steps": 512, "batch_size": 64, "n_epochs": 4, "gamma": 1.0, "gae_lambda": 1.0},
+        schedules={"learning_rate": (2.5e-3, 0.0)},
+        ent_coef=(3.4e-3, 0.0),
+        normalize_reward=True,
+    ),
+    "Taxi-v4": ClassicSettings(
+        ppo={
+            "n_steps": 512,
+            "batch_size": 256,
+            "n_epochs": 10,
+            "gamma": 0.95,
+            "gae_lambda": 0.95,
+            "ent_coef": 0.094,
+            "learning_rate": 1.5e-3,
+        },
+        normalize_reward=True,
+    ),
+}
+"""Settings for toy-text envs that the zoo has none for: the best of 15 trials each, with numbers of two digits.
+Found by ``python -m benchmarks.classic_trials``."""
+GENERAL = ClassicSettings(n_envs=8, ppo={"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3})
+"""For all other envs. They are not tuned."""
 
 
-def find_classic_settings(env_id: Any) -> ClassicSettings:
-    """Return the published settings of an env, or general ones.
+def find_classic_settings(env_id: Any, **env_kwargs: Any) -> ClassicSettings:
+    """Return the published settings of an env, tuned ones, or general ones.
 
     :param env_id: Gymnasium id, or a callable that makes the env.
+    :param env_kwargs: arguments of ``gymnasium.make``. Of two lakes, one is slippery.
     """
     if not isinstance(env_id, str):
-        return UNPUBLISHED
+        return GENERAL
     if package_of(env_id) == "minigrid":  # those of one grid, for all of them
         grid = PUBLISHED["MiniGrid-DoorKey-5x5-v0"]
         return grid if env_id in PUBLISHED else replace(grid, total_timesteps=None)
-    return PUBLISHED.get(env_id.rpartition(":")[2], UNPUBLISHED)
+    name = env_id.rpartition(":")[2]
+    if name == STILL and env_kwargs.get("is_slippery", True):
+        name = SLIDING
+    return PUBLISHED.get(name) or TUNED.get(name, GENERAL)

@@ -25,7 +25,7 @@ from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
 from lmpolicy.comparison.storage import UNFINISHED, add_cell, is_complete, read_runs, remove_training
 from lmpolicy.text.task import TextTask
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 Progress = Callable[[str, int, int], None]
 """Takes the last complete cell in words, how many are complete, and how many there are."""

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.comparison.stopwatch import Spent, Stopwatch
 from lmpolicy.text.spaces import TokenSpace
-from lmpolicy.training.random_state import random_state, set_random_state
+from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
 
 
 def succeeded(reward: float, truncated: bool, info: dict[str, Any]) -> bool:

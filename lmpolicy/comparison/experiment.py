@@ -16,7 +16,7 @@ from lmpolicy.comparison.classic_settings import ClassicSettings, find_classic_s
 from lmpolicy.comparison.observing import SymbolicGrid, flatten_tuple
 from lmpolicy.comparison.word_features import PLAY
 from lmpolicy.envs import package_of, require_package
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 EVALUATION_SEED, PLAY_SEED = 1_000_000, 3_000_000
 """First seeds of evaluations and of random play, far above those of training."""
@@ -78,7 +78,7 @@ class Experiment:
     @property
     def classic_settings(self) -> ClassicSettings:
         """Return the settings of classic PPO."""
-        return self.classic or find_classic_settings(self.settings.env_id)
+        return self.classic or find_classic_settings(self.settings.env_id, **self.settings.env_kwargs)
 
     @property
     def spacing(self) -> int:

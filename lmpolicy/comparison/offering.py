@@ -12,7 +12,7 @@ import numpy as np
 from lmpolicy.comparison.word_encoder import MOST_PHRASES
 from lmpolicy.envs import task_for
 from lmpolicy.text.task import GenericTask, TextTask, own_task
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
 def find_phrases(settings: Hyperparameters, steps: int, seed: int) -> dict[str, Any]:

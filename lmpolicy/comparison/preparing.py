@@ -28,7 +28,7 @@ from lmpolicy.comparison.word_features import NUMBERS, WordFeatures
 from lmpolicy.models import resolve
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import EntropySchedule
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 RANDOM_WEIGHTS = "random-weights"
 """Folder of a model with random weights, in the folder of a training that is kept."""

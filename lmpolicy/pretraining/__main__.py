@@ -17,18 +17,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch as th
 
 from lmpolicy.bundled import BUNDLED
+from lmpolicy.pretraining.asked import asked_mixture, make
 from lmpolicy.pretraining.bundled_mixture import bundled_mixture
-from lmpolicy.pretraining.making import BUNDLED_SIZE, MORE, Size, pretrain
-from lmpolicy.pretraining.own_mixture import own_mixture, read_wordings
-from lmpolicy.training.task_lookup import find_task
+from lmpolicy.pretraining.making import BUNDLED_SIZE, Size
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -68,9 +66,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def _mixture(arguments: argparse.Namespace) -> Any:
     if arguments.bundled:
         return bundled_mixture()
-    wordings = read_wordings(arguments.wordings) if arguments.wordings else ()
-    task = None if arguments.task is None else find_task(arguments.task)
-    return own_mixture(arguments.env, task, wordings=wordings, action_bins=arguments.action_bins)
+    return asked_mixture(arguments.env, arguments.task, arguments.wordings, arguments.action_bins)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -79,16 +75,17 @@ def main(argv: list[str] | None = None) -> None:
     :param argv: arguments; by default those of the program.
     """
     arguments = parse(argv)
-    if arguments.threads:
-        th.set_num_threads(arguments.threads)
-    base = BUNDLED if arguments.base == "bundled" else arguments.base
-    size = BUNDLED_SIZE if arguments.bundled else Size() if base is None else MORE
-    given = {field.name: getattr(arguments, field.name) for field in fields(Size)}
-    size = replace(size, **{name: value for name, value in given.items() if value is not None})
     folder = arguments.output or BUNDLED
-    own_card = {"card": None} if arguments.bundled else {}
-    reading = pretrain(
-        arguments.mixture, folder, size, base=base, command=arguments.command, device=arguments.device, **own_card
+    reading = make(
+        arguments.mixture,
+        folder,
+        {field.name: getattr(arguments, field.name) for field in fields(Size)},
+        base=arguments.base,
+        usual=BUNDLED_SIZE if arguments.bundled else None,
+        threads=arguments.threads,
+        device=arguments.device,
+        command=arguments.command,
+        **({"card": None} if arguments.bundled else {}),
     )
     print(f"{folder}: {reading.tokens:,} tokens read, of {sum(reading.steps.values()):,} env steps of random play")
 

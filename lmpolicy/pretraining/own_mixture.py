@@ -16,7 +16,7 @@ from lmpolicy.pretraining.phrasing import Wordings
 from lmpolicy.pretraining.play import Source
 from lmpolicy.pretraining.scatter import scatter
 from lmpolicy.text.task import GenericTask, TextTask
-from lmpolicy.training.env_lookup import import_package
+from lmpolicy.training.settings.env_lookup import import_package
 from lmpolicy.wrapper import TextObservationWrapper
 
 GENERIC_SHARE = 0.15

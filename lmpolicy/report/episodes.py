@@ -12,7 +12,7 @@ from typing import Any
 from lmpolicy.files import whole_file
 from lmpolicy.report.tables import episodes_table
 from lmpolicy.training.turns import TURN_KEYS, Turn, to_line
-from lmpolicy.training.whole_episodes import with_return
+from lmpolicy.training.watching.whole_episodes import with_return
 
 FILE = "episodes.jsonl"
 """Name of a file of episodes in a folder."""

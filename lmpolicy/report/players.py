@@ -17,9 +17,9 @@ from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.training.deciding import decide
-from lmpolicy.training.playing import Player as Function
-from lmpolicy.training.playing import Predictor
-from lmpolicy.training.recorded import phrase_of
+from lmpolicy.training.imitation.playing import Player as Function
+from lmpolicy.training.imitation.playing import Predictor
+from lmpolicy.training.imitation.recorded import phrase_of
 from lmpolicy.wrapper import TextObservationWrapper
 
 

@@ -14,10 +14,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.report.pictures import picture_of
 from lmpolicy.report.players import Player, Tap, player_of
-from lmpolicy.training.playing import StopPlaying, check_count
-from lmpolicy.training.recorded import wrapper_in
+from lmpolicy.training.imitation.playing import StopPlaying, check_count
+from lmpolicy.training.imitation.recorded import wrapper_in
 from lmpolicy.training.turns import Turn
-from lmpolicy.training.whole_episodes import with_return
+from lmpolicy.training.watching.whole_episodes import with_return
 from lmpolicy.wrapper import TextObservationWrapper
 
 

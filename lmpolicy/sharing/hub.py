@@ -24,8 +24,8 @@ from lmpolicy.report.page import write_report
 from lmpolicy.report.pictures import animated_png, pixels_of
 from lmpolicy.report.recording import record_episodes, single_env
 from lmpolicy.sharing.card import Played, card, public_name
-from lmpolicy.training.recorded import wrapper_in
-from lmpolicy.training.safe_loading import load
+from lmpolicy.training.checkpoints.safe_loading import load
+from lmpolicy.training.imitation.recorded import wrapper_in
 
 RESULTS = "results.json"
 CHECKPOINT = "model.zip"

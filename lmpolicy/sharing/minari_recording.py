@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.report.recording import record_episodes, single_env
 from lmpolicy.text.action_masks import MASK
-from lmpolicy.training.recorded import wrapper_in
+from lmpolicy.training.imitation.recorded import wrapper_in
 
 NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
 MISSING = 'data sets of Minari need two packages: pip install "lmpolicy[minari]"'

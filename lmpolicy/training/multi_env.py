@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 
 from lmpolicy.files import whole_file
 from lmpolicy.text.spaces import TextSpace, TokenSpace
-from lmpolicy.training.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
+from lmpolicy.training.settings.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
 
 
 def make_multi_env(

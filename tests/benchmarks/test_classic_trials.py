@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("optuna", reason='needs pip install "lmpolicy[search]"')
 
 from benchmarks import classic_trials
-from lmpolicy.comparison.classic_settings import UNPUBLISHED
+from benchmarks.common.paths import RESULTS
+from benchmarks.learning.tasks import BY_NAME
+from lmpolicy.comparison.classic_settings import GENERAL, ClassicSettings, find_classic_settings
 
+TRIALS = RESULTS / "classic_trials.csv"
 SMALL = ["--tasks", "frozenlake", "--trials", "4", "--steps", "512"]
 
 
@@ -54,10 +58,46 @@ def test_an_interrupted_search_proposes_the_same_again(path: Path, monkeypatch: 
     assert not more
 
 
+def test_the_best_is_best_at_the_end(path: Path) -> None:
+    def row(trial: int, seed: int, score: float, final: float, sampled: float) -> dict[str, str]:
+        measured = {"score": str(score), "final": str(final), "final_sampled": str(sampled)}
+        return {"trial": str(trial), "seed": str(seed), "settings": f'{{"trial": {trial}}}', **measured}
+
+    trials = classic_trials.Trials("frozenlake", path, 4)
+    late = [row(0, seed, 0.5, 1.0, 1.0) for seed in (0, 1, 2)]
+    soon = [row(1, seed, 0.9, 1.0, 0.4) for seed in (0, 1, 2)]
+    sooner = [row(2, seed, 0.6, 1.0, 1.0) for seed in (0, 1, 2)]
+    once = [row(3, 0, 1.0, 1.0, 1.0)]
+    trials.rows = {(int(one["trial"]), int(one["seed"])): one for one in (*late, *soon, *sooner, *once)}
+    assert [(final, number) for final, number, _ in trials.best()] == [(1.0, 2), (1.0, 0), (pytest.approx(0.7), 1)]
+
+
 def test_the_first_trial_has_the_general_settings() -> None:
-    settings = classic_trials.classic(classic_trials.GENERAL)
-    general = UNPUBLISHED.arguments
+    settings = classic_trials.classic(classic_trials.FIRST)
+    general = GENERAL.arguments
     made = settings.arguments
     assert made["learning_rate"](1.0) == made["learning_rate"](0.0) == general.pop("learning_rate")
     assert general.items() <= made.items()
-    assert (settings.n_envs, settings.normalize, settings.normalize_reward) == (UNPUBLISHED.n_envs, False, False)
+    assert (settings.n_envs, settings.normalize, settings.normalize_reward) == (GENERAL.n_envs, False, False)
+
+
+def rounded(settings: ClassicSettings) -> dict[str, Any]:
+    """What settings do, with numbers of two digits."""
+    arguments = settings.arguments
+    entropy = settings.ent_coef or (arguments["ent_coef"],) * 2
+    rate = arguments["learning_rate"]
+    rates = (rate(1.0), rate(0.0)) if callable(rate) else (rate, rate)
+    arguments |= {"ent_coef": entropy, "learning_rate": rates}
+    arguments.setdefault("normalize_advantage", True)
+    short = {name: tuple(f"{one:.2g}" for one in arguments.pop(name)) for name in ("ent_coef", "learning_rate")}
+    return {**arguments, **short, "envs": settings.n_envs, "scaled": settings.normalize_reward}
+
+
+COMPLETE = [task for task in classic_trials.TASKS if any(classic_trials.Trials(task, TRIALS).best())]
+
+
+@pytest.mark.parametrize("task", COMPLETE)
+def test_the_comparison_takes_the_best(task: str) -> None:
+    (_, _, best), *_ = classic_trials.Trials(task, TRIALS).best()
+    what = BY_NAME[task]
+    assert rounded(classic_trials.classic(best)) == rounded(find_classic_settings(what.env_id, **what.env_kwargs))

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.group_advantages.cells import FIELDS, METHODS, TASKS, Cell
 from benchmarks.group_advantages.report import curves, steps_to, table
 from lmpolicy import EpisodeGroups, GroupAdvantages
-from lmpolicy.training.episode_groups import groups_around
+from lmpolicy.training.groups.episode_groups import groups_around
 
 
 @pytest.fixture

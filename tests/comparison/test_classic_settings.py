@@ -7,16 +7,24 @@ from helpers.side_env import Side
 
 import lmpolicy
 from lmpolicy import ClassicSettings, Hyperparameters
-from lmpolicy.comparison.classic_settings import PUBLISHED, UNPUBLISHED, find_classic_settings
+from lmpolicy.comparison.classic_settings import GENERAL, PUBLISHED, TUNED, find_classic_settings
 
 
 def test_published_settings_are_found_by_id() -> None:
     assert find_classic_settings("CartPole-v1").total_timesteps == 100_000
-    assert find_classic_settings("Taxi-v4") is UNPUBLISHED
-    assert find_classic_settings(Side) is UNPUBLISHED
+    assert find_classic_settings(Side) is GENERAL
     other = find_classic_settings("MiniGrid-Empty-8x8-v0")
     assert other.ppo == PUBLISHED["MiniGrid-DoorKey-5x5-v0"].ppo
     assert other.total_timesteps is None, "published for another grid"
+
+
+def test_tuned_settings_are_found_by_id_and_arguments() -> None:
+    assert find_classic_settings("Taxi-v4", max_episode_steps=200) is TUNED["Taxi-v4"]
+    assert find_classic_settings("FrozenLake-v1", is_slippery=False) is TUNED["FrozenLake-v1"]
+    sliding = TUNED.get("FrozenLake-v1, slippery", GENERAL)
+    assert find_classic_settings("FrozenLake-v1") is sliding
+    assert find_classic_settings("FrozenLake-v1", is_slippery=True) is sliding
+    assert find_classic_settings("FrozenLake8x8-v1") is GENERAL
 
 
 def test_help_is_what_is_known_about_the_env() -> None:

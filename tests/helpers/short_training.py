@@ -8,8 +8,8 @@ from stable_baselines3 import PPO
 
 # Before PPO is replaced, because these modules keep the one they find.
 import lmpolicy.sharing.hub
-import lmpolicy.training.agent
-import lmpolicy.training.safe_loading  # noqa: F401
+import lmpolicy.training.agent.agent
+import lmpolicy.training.checkpoints.safe_loading  # noqa: F401
 
 
 class ShortPPO(PPO):

@@ -22,7 +22,7 @@ import lmpolicy
 from lmpolicy import Demonstrations, TextObservationWrapper
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.report.pictures import WIDTH
-from lmpolicy.training.playing import StopPlaying
+from lmpolicy.training.imitation.playing import StopPlaying
 
 
 def test_every_turn_of_a_language_model(llama: str, tmp_path: Path) -> None:

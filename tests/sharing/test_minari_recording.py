@@ -15,7 +15,7 @@ from helpers.played import lake
 
 import lmpolicy
 from lmpolicy import Demonstrations, TextObservationWrapper
-from lmpolicy.training.playing import StopPlaying
+from lmpolicy.training.imitation.playing import StopPlaying
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Minari would like to know more about each data set

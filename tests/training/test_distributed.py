@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 import lmpolicy
 from lmpolicy.files import numbered
 from lmpolicy.lm import processes, worker
-from lmpolicy.training.checkpoints import CHECKPOINTS
+from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS
 
 CLOSE = 1e-6
 ROLLOUT = 32

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from lmpolicy import GroupAdvantages
-from lmpolicy.training.baselines import GROUP_EPSILON, group_advantage, return_of_running
-from lmpolicy.training.episode_groups import Episode
-from lmpolicy.training.group_advantages import EPSILON
+from lmpolicy.training.groups.baselines import GROUP_EPSILON, group_advantage, return_of_running
+from lmpolicy.training.groups.episode_groups import Episode
+from lmpolicy.training.groups.group_advantages import EPSILON
 
 OBSERVATION, ACTION = spaces.Box(0, 255, (2,), np.uint8), spaces.Discrete(2)
 GAMMA, LAMBDA = 0.9, 0.8

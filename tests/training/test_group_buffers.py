@@ -26,7 +26,7 @@ from lmpolicy import (
     GuardWarning,
     LMActorCriticPolicy,
 )
-from lmpolicy.training.episode_groups import groups_around
+from lmpolicy.training.groups.episode_groups import groups_around
 
 
 def grouped(model: str, baseline: str, env: VecEnv, **options: Any) -> PPO:

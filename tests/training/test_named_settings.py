@@ -24,7 +24,7 @@ from lmpolicy import (
     hyperparameters,
 )
 from lmpolicy.envs import TEXT_WORLD
-from lmpolicy.training.named_settings import NAMED_SETTINGS
+from lmpolicy.training.settings.named_settings import NAMED_SETTINGS
 from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
 
 GRIDS = (

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from lmpolicy import SelfImitation
 from lmpolicy.text.spaces import decode_bytes, row_bytes, utf8
-from lmpolicy.training.own_episodes import BestEpisodes, Episode, EpisodeRecorder, rows_of
+from lmpolicy.training.imitation.own_episodes import BestEpisodes, Episode, EpisodeRecorder, rows_of
 
 
 class Note(BaseCallback):

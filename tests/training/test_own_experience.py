@@ -25,8 +25,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 import lmpolicy
 from lmpolicy import Checkpoints, ExpertIteration, LMActorCriticPolicy, SelfImitation
 from lmpolicy.text.spaces import utf8
-from lmpolicy.training.cloning import Rows
-from lmpolicy.training.own_experience import self_imitation_loss
+from lmpolicy.training.imitation.cloning import Rows
+from lmpolicy.training.imitation.own_experience import self_imitation_loss
 
 # What is learnt
 

@@ -17,7 +17,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecNormalize
 
 from lmpolicy import Demonstrations, Prompt, TextObservationWrapper, make_multi_env, play_in_terminal
-from lmpolicy.training.playing import StopPlaying
+from lmpolicy.training.imitation.playing import StopPlaying
 
 PROMPT = Prompt((("system", "Walk."), ("user", "cell 1")), ("left", "right"))
 

@@ -112,7 +112,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(llama: str, tmp_path: Path, monk
         if model.num_timesteps > WIDTH:
             raise OSError("no space left on device")
 
-    monkeypatch.setattr(lmpolicy.training.checkpoints, "save", full)
+    monkeypatch.setattr(lmpolicy.training.checkpoints.checkpoints, "save", full)
     model = ppo(llama, make_vec_env(corridor, 2, seed=0))
     with pytest.raises(OSError, match="no space left"):
         model.learn(4 * WIDTH, Checkpoints(tmp_path))
@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(llama: str, tmp_path: Path, monk
 
 def test_a_checkpoint_is_taken_after_the_update(llama: str, tmp_path: Path) -> None:
     model = ppo(llama, make_vec_env(corridor, 2, seed=0)).learn(2 * WIDTH, Checkpoints(tmp_path))
-    last = PPO.load(lmpolicy.training.checkpoints.newest_checkpoint(tmp_path) / "model.zip", device="cpu")
+    last = PPO.load(lmpolicy.training.checkpoints.checkpoints.newest_checkpoint(tmp_path) / "model.zip", device="cpu")
     assert_same(last.policy.state_dict(), model.policy.state_dict())
     assert last._n_updates == model._n_updates
 
@@ -139,8 +139,8 @@ def test_what_a_killed_save_left_is_no_checkpoint(llama: str, tmp_path: Path) ->
     run = Run(lambda: make_vec_env(corridor, 2, seed=0), lambda env: ppo(llama, env))
     run.killed(tmp_path, 4 * WIDTH, at=2 * WIDTH + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lmpolicy.training.checkpoints, "random_state", lambda: exit("killed"))
-        patch.setattr(lmpolicy.training.checkpoints.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(lmpolicy.training.checkpoints.checkpoints, "random_state", lambda: exit("killed"))
+        patch.setattr(lmpolicy.training.checkpoints.checkpoints.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(SystemExit):
             run.resumed(tmp_path, 4 * WIDTH)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())

@@ -28,10 +28,10 @@ import lmpolicy
 from lmpolicy import CriticWarmup, LMActorCriticPolicy, NonFiniteError, WarmStart, warm_start
 from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import utf8
-from lmpolicy.training.cloning import Rows, clone_epoch, losses_of, own_rate
-from lmpolicy.training.demonstration import EnvWords
-from lmpolicy.training.encoding import answer_row, encode
-from lmpolicy.training.warm_start import SMALLEST_PROGRESS
+from lmpolicy.training.imitation.cloning import Rows, clone_epoch, losses_of, own_rate
+from lmpolicy.training.imitation.demonstration import EnvWords
+from lmpolicy.training.imitation.encoding import answer_row, encode
+from lmpolicy.training.imitation.warm_start import SMALLEST_PROGRESS
 
 # The loss
 
@@ -244,7 +244,7 @@ def test_the_best_weights_are_put_back(llama: str, monkeypatch: pytest.MonkeyPat
         after.append((weights(model), statistics, steps))
         return next(losses), None, 0.5
 
-    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", judge)
+    monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", judge)
     result = warm_start(model, expert_walks(), 20, patience=3)
     assert (result.best_epoch, result.stopped_early, len(result.epochs)) == (4, True, 6)
     assert result.best["validation_loss"] == 2.0 - SMALLEST_PROGRESS / 2
@@ -260,7 +260,7 @@ def test_the_best_weights_are_put_back(llama: str, monkeypatch: pytest.MonkeyPat
 def test_a_warm_start_that_only_harms_leaves_the_policy(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ppo(llama, corridor())
     before, losses = weights(model), iter([1.0, 2.0, 3.0])
-    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", lambda *_: (next(losses), None, 0.5))
+    monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", lambda *_: (next(losses), None, 0.5))
     result = warm_start(model, expert_walks(), 20, patience=2)
     assert result.best_epoch == 0
     assert not changed(before, weights(model))
@@ -276,7 +276,7 @@ def test_without_validation_all_epochs_are_run(llama: str) -> None:
 
 def test_patience_counts_progress_that_is_worth_it(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
-    monkeypatch.setattr(lmpolicy.training.warm_start, "judge", lambda *_: (next(numbers), None, 0.5))
+    monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", lambda *_: (next(numbers), None, 0.5))
     result = warm_start(ppo(llama, corridor()), expert_walks(), 50, patience=4)
     assert (result.best_epoch, len(result.epochs)) == (4, 5)
     numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
@@ -332,7 +332,7 @@ def test_numbers_that_are_not_finite_stop_it(llama: str, tmp_path: Path, monkeyp
         losses = original(policy, rows)
         return replace(losses, actor=losses.actor * float("inf"))
 
-    monkeypatch.setattr(lmpolicy.training.cloning, "losses_of", broken)
+    monkeypatch.setattr(lmpolicy.training.imitation.cloning, "losses_of", broken)
     with pytest.raises(NonFiniteError):
         warm_start(model, expert_walks(), 1)
     assert not changed(before, weights(model))

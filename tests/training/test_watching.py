@@ -33,8 +33,8 @@ from lmpolicy import (
     make_multi_env,
 )
 from lmpolicy.training.callbacks import policy_of
-from lmpolicy.training.gradient_norms import GradientNorms
 from lmpolicy.training.turns import Turn, markdown, write_turns
+from lmpolicy.training.watching.gradient_norms import GradientNorms
 
 
 class Keep(BaseCallback):

@@ -10,7 +10,7 @@ from typing import Any
 
 from lmpolicy.files import whole_file
 from lmpolicy.text.prompt import CUE, Prompt
-from lmpolicy.training.demonstration import Demonstration, EnvWords, SkippableError, forget_rewards
+from lmpolicy.training.imitation.demonstration import Demonstration, EnvWords, SkippableError, forget_rewards
 from lmpolicy.training.turns import TURN_KEYS
 
 KEYS = ("messages", "actions", "cue", "action", "answer", "weight", "reward", "return", "episode", "truncated")

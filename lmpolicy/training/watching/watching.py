@@ -14,10 +14,10 @@ from stable_baselines3.common.logger import HumanOutputFormat
 
 from lmpolicy.text.spaces import row_keys
 from lmpolicy.training.callbacks import learner_of, policy_of
-from lmpolicy.training.gradient_norms import GradientNorms
-from lmpolicy.training.same_prompts import SamePrompts
 from lmpolicy.training.turns import Turn, markdown, write_turns
-from lmpolicy.training.whole_episodes import WholeEpisodes
+from lmpolicy.training.watching.gradient_norms import GradientNorms
+from lmpolicy.training.watching.same_prompts import SamePrompts
+from lmpolicy.training.watching.whole_episodes import WholeEpisodes
 
 EPISODES = 100
 """Number of episodes in a mean of returns, as in SB3."""

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from lmpolicy.envs import task_for
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
-from lmpolicy.training.told_env import Anything, World
+from lmpolicy.training.agent.told_env import Anything, World
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ def bind(task: TextTask, world: gym.Env, max_prompt_bytes: int) -> TextSpace:
     """Bind a task to a world.
 
     :param task: the task.
-    :param world: an env, or a :class:`~lmpolicy.training.told_env.World`.
+    :param world: an env, or a :class:`~lmpolicy.training.agent.told_env.World`.
     :param max_prompt_bytes: length of the rows.
     :return: space of the prompts.
     :raises ValueError: if the task reads more of its env than there is.

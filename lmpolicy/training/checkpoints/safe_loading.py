@@ -20,7 +20,7 @@ from lmpolicy.lm.checkpoints import OLD_LORA, RECORD, read_record, spaces_of
 from lmpolicy.lm.reference import BASE, START
 from lmpolicy.models import find
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.group_advantages import GroupAdvantages
+from lmpolicy.training.groups.group_advantages import GroupAdvantages
 
 log = logging.getLogger(__name__)
 

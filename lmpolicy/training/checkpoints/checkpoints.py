@@ -16,11 +16,11 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.files import draft_beside, numbered, remove_drafts, sync_folder, whole_file
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.callback_state import callback_states
 from lmpolicy.training.callbacks import learner_of, policy_of
-from lmpolicy.training.env_state import NotCopyableError, copy_envs, copy_scaling
-from lmpolicy.training.random_state import env_random_state, random_state
-from lmpolicy.training.saving import save
+from lmpolicy.training.checkpoints.callback_state import callback_states
+from lmpolicy.training.checkpoints.env_state import NotCopyableError, copy_envs, copy_scaling
+from lmpolicy.training.checkpoints.random_state import env_random_state, random_state
+from lmpolicy.training.checkpoints.saving import save
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Checkpoints(BaseCallback):
     with a seed, and the checkpoint holds the seed.
 
     Callbacks of your own are part of a checkpoint if they have the methods ``state_dict`` and ``load_state_dict``, see
-    :class:`lmpolicy.training.callback_state.HasState`.
+    :class:`lmpolicy.training.checkpoints.callback_state.HasState`.
 
     Example:
         >>> run = lmpolicy.new_run("runs/cartpole")  # doctest: +SKIP

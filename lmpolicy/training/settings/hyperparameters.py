@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from lmpolicy import models
 from lmpolicy.envs import require_package
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
-from lmpolicy.training.env_settings import EnvSettings
+from lmpolicy.training.settings.env_settings import EnvSettings
 
 
 @dataclass(frozen=True, kw_only=True)

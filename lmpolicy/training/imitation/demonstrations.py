@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.training.demonstration import NOTHING, Demonstration, EnvWords
-from lmpolicy.training.demonstration_files import read_turns, write_jsonl
-from lmpolicy.training.playing import Player, Predictor, play_as_model, play_episodes
-from lmpolicy.training.recorded import read_minari
+from lmpolicy.training.imitation.demonstration import NOTHING, Demonstration, EnvWords
+from lmpolicy.training.imitation.demonstration_files import read_turns, write_jsonl
+from lmpolicy.training.imitation.playing import Player, Predictor, play_as_model, play_episodes
+from lmpolicy.training.imitation.recorded import read_minari
 
 T = TypeVar("T", bound="Demonstrations")
 
@@ -39,7 +39,7 @@ class Demonstrations:
 
     :param turns: any number of turns. Those of one episode are in their order. Episodes are numbered anew.
     :param skipped: how many turns were left out on the way, by reason.
-    :raises TypeError: if one of them is no :class:`~lmpolicy.training.demonstration.Demonstration`.
+    :raises TypeError: if one of them is no :class:`~lmpolicy.training.imitation.demonstration.Demonstration`.
     """
 
     def __init__(self, turns: Iterable[Demonstration] = (), skipped: Mapping[str, int] = NOTHING) -> None:
@@ -131,7 +131,7 @@ class Demonstrations:
         :param env: a :class:`~lmpolicy.TextObservationWrapper`, wrapped or not.
         :param play: is given the prompt and the env's info, and returns a legal phrase or its index; where the policy
             writes, a text. :func:`~lmpolicy.play_in_terminal` asks a person. It raises
-            :class:`~lmpolicy.training.playing.StopPlaying` to end; whole episodes are then kept.
+            :class:`~lmpolicy.training.imitation.playing.StopPlaying` to end; whole episodes are then kept.
         :param episodes: number of episodes.
         :param seed: seed of the first episode. The others follow from it.
         :raises ValueError: if the player returns what is not legal.

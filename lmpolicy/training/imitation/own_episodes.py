@@ -15,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lmpolicy.text.spaces import decode_bytes, row_bytes, utf8
 from lmpolicy.training.callbacks import learner_of, policy_of
-from lmpolicy.training.cloning import Rows
+from lmpolicy.training.imitation.cloning import Rows
 from lmpolicy.training.reward_scale import original_rewards, return_divisors
 
 

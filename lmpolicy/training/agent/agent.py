@@ -14,7 +14,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.task import TextTask
-from lmpolicy.training.agent_arguments import (
+from lmpolicy.training.agent.arguments import (
     check_schedules,
     check_tokenizer,
     generate_arguments,
@@ -22,11 +22,11 @@ from lmpolicy.training.agent_arguments import (
     joined,
     ppo_arguments,
 )
-from lmpolicy.training.agent_learning import Learning
-from lmpolicy.training.agent_playing import Playing, play
-from lmpolicy.training.agent_setup import Saved, Setup, WorldArguments
-from lmpolicy.training.agent_task import Methods
-from lmpolicy.training.saving import save
+from lmpolicy.training.agent.learning import Learning
+from lmpolicy.training.agent.playing import Playing, play
+from lmpolicy.training.agent.setup import Saved, Setup, WorldArguments
+from lmpolicy.training.agent.task import Methods
+from lmpolicy.training.checkpoints.saving import save
 
 
 class Agent(Methods):

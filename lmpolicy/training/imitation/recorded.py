@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from lmpolicy.text.prompt import Prompt
-from lmpolicy.training.demonstration import UNKNOWN, Demonstration, EnvWords, forget_rewards
-from lmpolicy.training.demonstration_files import counted_reasons
+from lmpolicy.training.imitation.demonstration import UNKNOWN, Demonstration, EnvWords, forget_rewards
+from lmpolicy.training.imitation.demonstration_files import counted_reasons
 from lmpolicy.wrapper import TextObservationWrapper
 
 MISSING = 'data sets of Minari need the package: pip install "lmpolicy[minari]"'

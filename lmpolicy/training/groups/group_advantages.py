@@ -15,7 +15,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 
 from lmpolicy.learners import learner_in_setup
 from lmpolicy.lm.judging import GuardWarning
-from lmpolicy.training.advantage_checks import (
+from lmpolicy.training.groups.advantage_checks import (
     GROUPED,
     GRPO,
     LEAVE_ONE_OUT,
@@ -24,7 +24,7 @@ from lmpolicy.training.advantage_checks import (
     check_arguments,
     check_learner,
 )
-from lmpolicy.training.baselines import (
+from lmpolicy.training.groups.baselines import (
     Floats,
     Ints,
     LeaveOneOut,
@@ -35,7 +35,7 @@ from lmpolicy.training.baselines import (
     parts_of,
     return_of_running,
 )
-from lmpolicy.training.episode_groups import Episode, EpisodeGroups, groups_around
+from lmpolicy.training.groups.episode_groups import Episode, EpisodeGroups, groups_around
 
 KAPPA = 4.0
 EPSILON = 1e-8

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from lmpolicy.envs import require_package
 from lmpolicy.models.near_names import near_names
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
 def find_spec(env_id: str) -> EnvSpec | None:

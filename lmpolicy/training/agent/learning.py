@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from lmpolicy.training.agent_episodes import Step, Streams
-from lmpolicy.training.told_env import ToldEnv
+from lmpolicy.training.agent.episodes import Step, Streams
+from lmpolicy.training.agent.told_env import ToldEnv
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Learning:
     def note_episode(self, statistics: dict[str, float]) -> None:
         """Log an episode whose last step is not learnt from.
 
-        :param statistics: its return and length, see :class:`~lmpolicy.training.agent_episodes.Episode`.
+        :param statistics: its return and length, see :class:`~lmpolicy.training.agent.episodes.Episode`.
         """
         if self._callback is not None:
             self.learner._update_info_buffer([{"episode": statistics}])

@@ -14,9 +14,9 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import configure_logger
 
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.cloning import Rows, Snapshot, clone_epoch, judge, own_rate, rate_now
-from lmpolicy.training.demonstrations import Demonstrations
-from lmpolicy.training.encoding import prepare
+from lmpolicy.training.imitation.cloning import Rows, Snapshot, clone_epoch, judge, own_rate, rate_now
+from lmpolicy.training.imitation.demonstrations import Demonstrations
+from lmpolicy.training.imitation.encoding import prepare
 
 SMALLEST_PROGRESS = 1e-3
 """Loss by which an epoch must be better to count for ``patience``. A policy that is sure of what it was shown becomes a

@@ -16,8 +16,8 @@ from lmpolicy.envs import (
     TomatoSalad,
     package_of,
 )
-from lmpolicy.training.env_lookup import check_env_kwargs, find_spec
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.env_lookup import check_env_kwargs, find_spec
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarEnergy, PotentialShaper
 
 

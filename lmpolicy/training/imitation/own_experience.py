@@ -11,8 +11,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import learner_of, policy_of
-from lmpolicy.training.cloning import Rows, clone_epoch, observations, own_rate, rate_now, step
-from lmpolicy.training.own_episodes import BestEpisodes, EpisodeRecorder, rows_of
+from lmpolicy.training.imitation.cloning import Rows, clone_epoch, observations, own_rate, rate_now, step
+from lmpolicy.training.imitation.own_episodes import BestEpisodes, EpisodeRecorder, rows_of
 from lmpolicy.training.reward_scale import return_divisors
 
 

@@ -15,10 +15,10 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.files import numbered
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.callback_state import load_callback_states
-from lmpolicy.training.checkpoints import ENVS, MODEL, SCALING, STATE, newest_checkpoint
-from lmpolicy.training.env_state import NotCopyableError, restore_envs, restore_scaling
-from lmpolicy.training.random_state import set_env_random_state, set_random_state
+from lmpolicy.training.checkpoints.callback_state import load_callback_states
+from lmpolicy.training.checkpoints.checkpoints import ENVS, MODEL, SCALING, STATE, newest_checkpoint
+from lmpolicy.training.checkpoints.env_state import NotCopyableError, restore_envs, restore_scaling
+from lmpolicy.training.checkpoints.random_state import set_env_random_state, set_random_state
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.env_words import EnvWords
 from lmpolicy.text.spaces import tokenizer_fingerprint
-from lmpolicy.training.hyperparameters import Hyperparameters
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from lmpolicy.text.prompt import Prompt
-from lmpolicy.training.demonstration import Demonstration, EnvWords
+from lmpolicy.training.imitation.demonstration import Demonstration, EnvWords
 from lmpolicy.training.reward_scale import original_rewards
 
 Choice = str | int | np.integer[Any]

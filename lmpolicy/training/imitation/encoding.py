@@ -15,10 +15,10 @@ from lmpolicy.lm.text_actor import TextActor
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.prompt import CUE, cue_after
 from lmpolicy.text.spaces import utf8
-from lmpolicy.training.cloning import Rows
-from lmpolicy.training.demonstration import LONG_ANSWER, LONG_PROMPT, Demonstration, EnvWords, SkippableError
-from lmpolicy.training.demonstration_files import counted_reasons
-from lmpolicy.training.demonstrations import Demonstrations
+from lmpolicy.training.imitation.cloning import Rows
+from lmpolicy.training.imitation.demonstration import LONG_ANSWER, LONG_PROMPT, Demonstration, EnvWords, SkippableError
+from lmpolicy.training.imitation.demonstration_files import counted_reasons
+from lmpolicy.training.imitation.demonstrations import Demonstrations
 from lmpolicy.training.multi_env import PerEnvRewardNormalization
 from lmpolicy.training.reward_scale import begin_scaling, return_divisors, scaling_of
 

@@ -17,12 +17,12 @@ from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_words import EnvWords
 from lmpolicy.text.task import TextTask
-from lmpolicy.training.agent_arguments import FREE_TEXT, callback_list, check_model, joined, settings_arguments, split
-from lmpolicy.training.agent_task import Methods, MethodsTask, action_space_of, bind, choose_task, own_methods
-from lmpolicy.training.hyperparameters import Hyperparameters
-from lmpolicy.training.resuming import resume
-from lmpolicy.training.safe_loading import load
-from lmpolicy.training.told_env import Anything, ToldEnv, World
+from lmpolicy.training.agent.arguments import FREE_TEXT, callback_list, check_model, joined, settings_arguments, split
+from lmpolicy.training.agent.task import Methods, MethodsTask, action_space_of, bind, choose_task, own_methods
+from lmpolicy.training.agent.told_env import Anything, ToldEnv, World
+from lmpolicy.training.checkpoints.resuming import resume
+from lmpolicy.training.checkpoints.safe_loading import load
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 from lmpolicy.wrapper import TextObservationWrapper
 
 

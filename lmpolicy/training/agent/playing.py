@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from lmpolicy.text.env_words import EnvWords, Reading
 from lmpolicy.text.misfits import misfit
-from lmpolicy.training.agent_episodes import Episode, Step
-from lmpolicy.training.agent_learning import Learning
+from lmpolicy.training.agent.episodes import Episode, Step
+from lmpolicy.training.agent.learning import Learning
 
 log = logging.getLogger(__name__)
 

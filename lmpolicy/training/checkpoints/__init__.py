@@ -1,0 +1,1 @@
+"""What is kept of a training, and how it goes on from there."""

@@ -1,0 +1,1 @@
+"""How to train on an env: named settings, and the names that people type."""
