@@ -29,6 +29,7 @@ from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.envs import CartPole
 
 TASK = BY_NAME["cartpole"]
@@ -104,9 +105,9 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
     model = PPO("MlpPolicy", make(classic.n_envs, seed=seed), seed=seed, device="cpu", **classic.arguments)
     rows: list[dict[str, Any]] = []
 
-    def measure(steps: int, seconds: float, sampled: bool = False) -> None:
+    def measure(steps: int, spent: Spent, sampled: bool = False) -> None:
         numbers = evaluate(model, evaluation, what.episodes, sampled)
-        row = {"observation": observation, "seed": seed, "env_steps": steps, "train_seconds": f"{seconds:.1f}"}
+        row = {"observation": observation, "seed": seed, "env_steps": steps, "train_seconds": f"{spent.seconds:.1f}"}
         rows.append({**row, **numbers, "processor": processor(), "torch": torch.__version__})
         actions = "sampled" if sampled else "most likely"
         print(
@@ -116,9 +117,9 @@ def learn(observation: str, seed: int, args: argparse.Namespace) -> list[dict[st
 
     along = EvaluateAlong(args.every, measure)
     model.learn(what.settings.total_timesteps, callback=along)
-    seconds = along.seconds()
+    spent = along.spent()
     for sampled in (False, True):
-        measure(model.num_timesteps, seconds, sampled)
+        measure(model.num_timesteps, spent, sampled)
     return rows
 
 

@@ -112,16 +112,16 @@ def train(seed, args):
     labels = {"seed": seed, "threads": th.get_num_threads(), "processor": processor(), "torch": th.__version__}
     labels["settings"], rows = settings_of(args), []
 
-    def measure(steps, seconds):
+    def measure(steps, spent):
         for env_id, task in TASKS.items():
-            own = {"task": task, "env_steps": steps // len(TASKS), "train_seconds": f"{seconds:.1f}", **labels}
+            own = {"task": task, "env_steps": steps // len(TASKS), "train_seconds": f"{spent.seconds:.1f}", **labels}
             for sampled in (False, True):
                 rows.append({**own, **evaluate(model, envs[env_id], what[env_id].episodes, sampled)})
             print(f"{task} seed {seed}: {own['env_steps']:>8,} env steps, return {rows[-2]['mean_return']}", flush=True)
 
     along = EvaluateAlong(total // EVALUATIONS, measure)
     model.learn(total, callback=[*example.make_callbacks(), along])
-    measure(model.num_timesteps, along.seconds())
+    measure(model.num_timesteps, along.spent())
     before = [row for found in read(args.output).values() for row in found]
     write_table(args.output / RUNS, FIELDS, [*before, *rows])
 

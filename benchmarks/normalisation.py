@@ -23,8 +23,9 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME
-from benchmarks.real_models.__main__ import add_arguments, check, perform, shows
-from benchmarks.real_models.parts import BUNDLED, MODEL, Part, planned, settings_for
+from benchmarks.real_models.__main__ import add_arguments, check, perform, report, shows
+from benchmarks.real_models.methods import BUNDLED, MODEL, settings_for
+from benchmarks.real_models.parts import Part, planned
 from lmpolicy.comparison.methods import LM
 
 NAME = "normalisation"
@@ -42,7 +43,7 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
     for task in args.tasks:
         for model in args.models:
             for normalization in args.normalizations:
-                what = planned(BY_NAME[task], args, settings_for(MODELS[model], False), MODELS[model])
+                what = planned(BY_NAME[task], args, settings_for(MODELS[model]), MODELS[model])
                 if normalization == what.settings.score_normalization:
                     folder = args.real_models / task / MODELS[model]
                 else:
@@ -61,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--real-models", type=Path, default=RESULTS / "real_models", help="folder with the cells of the named settings"
     )
     args = parser.parse_args(argv)
-    check(parser, args.tasks, "smollm2" in args.models and not shows(args))
+    check(parser, [] if shows(args) else args.tasks, "smollm2" in args.models and not shows(args))
     return args
 
 
@@ -70,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     kinds = [(model, one) for model in MODELS for one in NORMALIZATIONS]
     meanings = {f"{model}, {one}": f"{MODELS[model]}, scores by {one}" for model, one in kinds}
     colours = {f"{model}, {one}": NORMALIZATIONS[one][model == "bundled"] for model, one in kinds}
-    perform([*parts(args)], args, NAME, meanings, colours)
+    found = [*parts(args)]
+    failed = [] if shows(args) else perform(found, args)
+    report(found, args, NAME, meanings, colours, failed)
 
 
 if __name__ == "__main__":

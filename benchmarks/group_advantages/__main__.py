@@ -24,7 +24,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
-from benchmarks.group_advantages.cells import METHODS, TASKS, Cell, add, is_complete, perform, read
+from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.group_advantages.cells import FIELDS, METHODS, TASKS, Cell, is_complete, perform
 from benchmarks.group_advantages.report import save_figure, table
 from benchmarks.learning.tasks import BY_NAME, missing
 
@@ -64,14 +65,14 @@ def _name(text: str) -> tuple[str, str, int]:
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     if args.table:
-        rows = read(args.output)
+        rows = read_rows(args.output)
         print("\n".join(table(rows)))
         if rows:
             save_figure(rows, args.output.with_suffix(".png"))
         return
     for cell in args.cells:
-        if not is_complete(cell, read(args.output)):
-            add(args.output, perform(cell))
+        if not is_complete(cell, read_rows(args.output)):
+            add_rows(args.output, FIELDS, perform(cell))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import fcntl
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch as th
 from stable_baselines3 import PPO
@@ -23,6 +19,7 @@ from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint, short_hash
 from lmpolicy.comparison.methods import LM, Method
+from lmpolicy.comparison.stopwatch import Spent
 
 PLAIN = "ppo"
 METHODS: dict[str, dict[str, Any]] = {
@@ -124,17 +121,18 @@ def perform(cell: Cell) -> list[dict[str, Any]]:
     training, evaluation = cell.training_env(), what.words(cell.seed)
     model = PPO(LMActorCriticPolicy, training, seed=cell.seed, device="cpu", **cell.ppo)
 
-    def measure(steps: int, seconds: float, episodes: int) -> None:
+    def measure(steps: int, spent: Spent, episodes: int) -> None:
         for sampled in (False, True):
             numbers = evaluate(model, evaluation, episodes, sampled, what.success)
-            rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{seconds:.1f}", **numbers})
+            rows.append({**_labels(cell), "env_steps": steps, "train_seconds": f"{spent.seconds:.1f}", **numbers})
         greedy, drawn = (float(row["mean_return"]) for row in rows[-2:])
-        print(f"{cell}: {steps:>7,} env steps, {seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled", flush=True)
+        told = f"{spent.seconds:5.0f} s, {greedy:.2f} greedy, {drawn:.2f} sampled"
+        print(f"{cell}: {steps:>7,} env steps, {told}", flush=True)
 
     few = max(1, what.episodes // ALONG)
-    along = EvaluateAlong(what.spacing, lambda steps, seconds: measure(steps, seconds, few))
+    along = EvaluateAlong(what.spacing, lambda steps, spent: measure(steps, spent, few))
     model.learn(what.settings.total_timesteps, callback=[*what.settings.callbacks(), along])
-    measure(model.num_timesteps, along.seconds(), what.episodes)
+    measure(model.num_timesteps, along.spent(), what.episodes)
     training.close()
     evaluation.close()
     return rows
@@ -153,17 +151,6 @@ def _labels(cell: Cell) -> dict[str, Any]:
     }
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """Read the rows of all complete cells; none if the file is not there.
-
-    :param path: of the CSV file.
-    """
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
     """Whether there is nothing to do.
 
@@ -175,26 +162,3 @@ def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
     if found and found[0]["settings"] != cell.digest:
         raise SystemExit(f"{cell} was run with other settings: delete its rows, or name another file with --output")
     return bool(found)
-
-
-def add(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Add the rows of a complete cell to the file. Processes that do so at the same time wait for each other.
-
-    :param path: of the CSV file.
-    :param rows: of the cell.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path) as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerows(rows)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[IO[str]]:
-    """Open a file to append to, alone."""
-    with path.open("a", newline="") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0, 2)  # to the end that the last process left
-        yield file

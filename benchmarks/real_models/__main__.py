@@ -4,6 +4,8 @@
     python -m benchmarks.real_models                        # everything; days on two cores
     python -m benchmarks.real_models --tasks cliffwalking --methods smollm2 random-weights --seeds 100
     python -m benchmarks.real_models --tasks frozenlake blackjack --methods smollm2 reasoning
+    python -m benchmarks.real_models --tasks frozenlake --methods all-layers last-8 4bit float32
+    python -m benchmarks.real_models --tasks frozenlake --methods last-8 --set lora_alpha=64 n_steps=32 --seeds 0
     python -m benchmarks.real_models --table                # the table of what is complete; runs nothing
     python -m benchmarks.real_models --plot                 # and the figures
 
@@ -16,28 +18,36 @@ The methods: smollm2; random-weights, the same architecture without pretraining;
 LM only the value head would be trained, which changes no action); bundled, the LM of this package; classic, PPO with a
 small network; random; expert; and on frozenlake and blackjack also reasoning: SmolLM2 writes up to 32 tokens of its
 own, and then chooses. Base models are in the precision of their files, bfloat16: on processors with instructions for
-it, twice as fast as float32.
+it, twice as fast as float32. Run only if they are named: all-layers, adapters in all 30 layers with the lora_alpha that
+suits these; last-K, adapters in the last K layers; 4bit and float32, the base model in 4 bits (``pip install
+bitsandbytes``) or in float32. --set puts numbers in place of settings of the language models that are trained; of what
+falls or rises during the training, both ends change in proportion. Tune with seeds 0 to 4; those of results are from
+100 on.
 
-A cell is a task, a method and a seed. One that is complete is never run again. One of a language model that was
-interrupted goes on from the last rollout. Each cell has one thread, and with --jobs, several run side by side in
-processes of their own. Different commands may run at the same time, with different tasks, methods or seeds. The folder
-of a task has a folder for each language model with runs.csv; real_models.md, real_models_summary.csv and the figures
-are made from all.
+A cell is a task, a method and a seed. One that is complete is never run again. One of a language model keeps a
+checkpoint of each rollout in a folder named unfinished, which git ignores, until it is complete: interrupted or killed,
+it goes on from there, with the same numbers where the state of its envs can be copied, and repeats no evaluation. Each
+cell has one thread, and with --jobs, several run side by side in processes of their own. Different commands may run at
+the same time, with different tasks, methods or seeds. The folder of a task has a folder for each language model, and
+for each variant of its settings, with runs.csv; real_models.md, real_models_summary.csv and the figures
+are made from all that is complete.
 """
 
 import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, missing
-from benchmarks.real_models.parts import METHODS, MODEL, PLANS, parts, run_all
+from benchmarks.real_models.methods import METHODS, MODEL, USUAL, described, method_named
+from benchmarks.real_models.parts import PLANS, Part, complete, parts, run_all
 from benchmarks.real_models.report import gather, table_of, write
+from benchmarks.real_models.settings import setting
 from lmpolicy import models
 from lmpolicy.comparison.result import require_packages
 from lmpolicy.comparison.storage import OtherSettingsError
@@ -68,12 +78,17 @@ def add_arguments(parser: argparse.ArgumentParser, output: Path) -> None:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=PLANS, default=[*PLANS], metavar="TASK", help=", ".join(PLANS))
-    parser.add_argument(
-        "--methods", nargs="+", choices=METHODS, default=[*METHODS], metavar="METHOD", help=", ".join(METHODS)
-    )
+    names = f"{', '.join(METHODS)}, last-K; default: those up to {USUAL[-1]}"
+    parser.add_argument("--methods", nargs="+", default=[*USUAL], metavar="METHOD", help=names)
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings, e.g. n_steps=32")
     add_arguments(parser, RESULTS / NAME)
     args = parser.parse_args(argv)
-    check(parser, args.tasks, any(METHODS[name].model == MODEL for name in args.methods) and not shows(args))
+    try:
+        args.set = tuple(sorted(dict(map(setting, args.set)).items()))
+        asked = [method_named(name) for name in args.methods]
+    except ValueError as error:
+        parser.error(str(error))
+    check(parser, [] if shows(args) else args.tasks, any(method.model == MODEL for method in asked) and not shows(args))
     return args
 
 
@@ -111,31 +126,48 @@ def _positive(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = parse(sys.argv[1:] if argv is None else argv)
-    meanings = {name: method.meaning for name, method in METHODS.items()}
-    colours = {name: method.colour for name, method in METHODS.items()}
-    perform([*parts(args)], args, NAME, meanings, colours)
+    failed = [] if shows(args) else perform([*parts(args)], args)
+    found = [*complete(args)]
+    report(found, args, NAME, *described(name for part in found for name in part.names.values()), failed)
 
 
-def perform(found, args, name, meanings, colours):
-    """Run what is missing of some parts unless told otherwise, and write table and figures.
+def perform(found: list[Part], args: argparse.Namespace) -> list[str]:
+    """Run what is missing of some parts.
+
+    :param found: the parts.
+    :param args: of :func:`add_arguments`.
+    :return: what is told of the cells that failed.
+    """
+    try:
+        require_packages()
+        return run_all(found, args)
+    except (OtherSettingsError, ImportError, OSError) as error:
+        raise SystemExit(str(error)) from None
+    except KeyboardInterrupt:
+        print("the same command goes on where this one stopped", flush=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def report(
+    found: Iterable[Part],
+    args: argparse.Namespace,
+    name: str,
+    meanings: Mapping[str, str],
+    colours: Mapping[str, str],
+    failed: Sequence[str],
+) -> None:
+    """Write table and figures of what is complete.
 
     :param found: the parts.
     :param args: of :func:`add_arguments`.
     :param name: beginning of the names of files.
     :param meanings: of the methods, in the order of the table.
     :param colours: of the methods in figures.
+    :param failed: what is told of the cells that failed.
     """
-    try:
-        require_packages()
-        failed = [] if shows(args) else run_all(found, args)
-    except (OtherSettingsError, ImportError, OSError) as error:
-        raise SystemExit(str(error)) from None
-    except KeyboardInterrupt:
-        print("the same command goes on where this one stopped", flush=True)
-        raise SystemExit(INTERRUPTED) from None
     groups = gather(found)
     if not groups:
-        raise SystemExit("\n".join(failed) or f"there is no complete cell of what was asked for in {args.output}")
+        raise SystemExit("\n".join(failed) or f"there is no complete cell in {args.output}")
     files = write(groups, args.output, name, meanings, colours, plot=args.plot or not args.table)
     print(f"\n{table_of(groups, [*meanings])}\n\n" + "\n".join(map(str, files)))
     if failed:

@@ -9,15 +9,22 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.learning.tasks import BOT, BY_NAME, EXPERT, Task, experiment, lm_settings
+from benchmarks.real_models.methods import (
+    BUNDLED,
+    METHODS,
+    REASONING,
+    folder_of,
+    method_named,
+    name_of,
+    read_folder,
+    settings_for,
+)
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import run_experiment
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.methods import LM, LM_FROZEN, LM_RANDOM, RANDOM, RAW, WORDS, EnvFacts, misfit
+from lmpolicy.comparison.methods import RAW, WORDS, EnvFacts, misfit
 from lmpolicy.comparison.running import CellError
-
-MODEL, BUNDLED = "smollm2-135m-instruct", "bundled"
-TOKENS = 32
-"""Tokens that may be written before an action is chosen."""
+from lmpolicy.comparison.storage import RUNS
 
 
 @dataclass(frozen=True)
@@ -48,44 +55,8 @@ PLANS = {
 """By task. Evaluations have fewer episodes where the language model reads another prompt in each step of each."""
 REASONED = ("frozenlake", "blackjack")
 """Tasks on which reasoning before acting is held against acting at once."""
-CURVES = tuple(name for name in PLANS if name not in REASONED)
-"""Tasks of the learning curves."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method of the benchmark: one of ``lmpolicy.compare`` with one language model."""
-
-    base: str
-    """Name in ``lmpolicy.compare``."""
-    meaning: str
-    colour: str
-    model: str = BUNDLED
-    """Language model, which is also the name of the part's folder."""
-    reasons: bool = False
-    """Whether the model writes before it chooses."""
-
-
-METHODS = {
-    "smollm2": Method(LM, "SmolLM2-135M-Instruct, LoRA and value head trained by PPO", "#1f5fa8", MODEL),
-    "random-weights": Method(LM_RANDOM, "the same architecture with random weights, trained alike", "#7a52a8", MODEL),
-    "frozen": Method(
-        LM_FROZEN,
-        "SmolLM2 as it is; training its value head alone would change no action, so it is measured once",
-        "#6b7a8f",
-        MODEL,
-    ),
-    "bundled": Method(LM, "the bundled LM, with the named settings", "#35a7a0"),
-    "classic": Method(
-        RAW, "PPO with a small network on the env's own observations; on the words where these are text", "#d9730d"
-    ),
-    "random": Method(RANDOM, "random play among the legal actions", "#c0392b"),
-    "expert": Method(EXPERT, "a scripted expert; of BabyAI, its bot, which knows the whole grid", "#444444"),
-    "reasoning": Method(
-        LM, f"SmolLM2 writes up to {TOKENS} tokens of its own, then chooses an action", "#b0305c", MODEL, reasons=True
-    ),
-}
-"""By name in tables and figures."""
+ALSO = {"classic": (RAW, WORDS), "expert": (BOT, EXPERT)}
+"""Methods that have another name in ``lmpolicy.compare`` on each task."""
 
 
 @dataclass(frozen=True)
@@ -130,42 +101,54 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
 
     :param args: of the command line.
     """
-    for name in args.tasks:
-        for model, reasons in ((BUNDLED, False), (MODEL, False), (MODEL, True)):
-            asked = {
-                _base(name, key): key
-                for key, method in METHODS.items()
-                if key in args.methods and (method.model, method.reasons) == (model, reasons)
-            }
-            what = planned(BY_NAME[name], args, settings_for(model, reasons), model)
-            names = {base: key for base, key in asked.items() if base and suits(base, name)}
-            if names and (not reasons or name in REASONED):
-                yield Part(name, what, names, args.output / name / (model + "-reasoning" * reasons))
+    for task in args.tasks:
+        asked: dict[str, dict[str, str]] = {}
+        for key in args.methods:
+            method = method_named(key)
+            base = _base(task, key)
+            if base and suits(base, task) and (method.variant != REASONING or task in REASONED):
+                asked.setdefault(folder_of(method, args.set), {})[base] = key
+        for folder, keys in sorted(asked.items(), key=lambda one: (not one[0].startswith(BUNDLED), one[0])):
+            first = method_named(next(iter(keys.values())))
+            changes = args.set if first.is_trained_lm else ()
+            change = settings_for(first.model, first.variant, changes)
+            names = {base: name_of(key, changes) for base, key in keys.items()}
+            yield Part(task, planned(BY_NAME[task], args, change, first.model), names, args.output / task / folder)
 
 
-def settings_for(model: str, reasons: bool) -> Callable[[Hyperparameters], Hyperparameters]:
-    """What makes the settings of a method from those of the bundled LM.
+def complete(args: argparse.Namespace) -> Iterator[Part]:
+    """All that there are results of, whether or not it was asked for.
 
-    :param model: language model.
-    :param reasons: whether it writes before it chooses.
+    :param args: of the command line.
     """
+    for task in PLANS:
+        for runs in sorted((args.output / task).rglob(RUNS)):
+            part = _part_of(task, runs.parent, args)
+            if part is not None:
+                yield part
 
-    def change(settings: Hyperparameters) -> Hyperparameters:
-        settings = settings if model == BUNDLED else settings.for_model(model)
-        if not reasons:
-            return settings
-        writing = {"action_mode": "generate", "close_with_phrase": True, "tokenizer": model, "max_new_tokens": TOKENS}
-        # As for_free_text, but its rates belong to answers that must be learnt to be readable; here they always are.
-        return replace(settings, wrapper_kwargs={**settings.wrapper_kwargs, **writing}, ent_coef=(0.0, 0.0))
 
-    return change
+def _part_of(task: str, folder: Path, args: argparse.Namespace) -> Part | None:
+    """The part that has a folder; ``None`` if the name of the folder is none of this benchmark."""
+    try:
+        model, variant, changes = read_folder(folder.relative_to(args.output / task).as_posix())
+    except ValueError:
+        return None
+    keys = [*METHODS, variant] if variant not in METHODS and variant else [*METHODS]
+    names = {
+        base: name_of(key, changes)
+        for key, method in ((key, method_named(key)) for key in keys)
+        if (method.model, method.variant) == (model, variant)
+        for base in ALSO.get(key, (method.base,))
+    }
+    return Part(task, planned(BY_NAME[task], args, settings_for(model, variant), model), names, folder)
 
 
 def _base(task: str, key: str) -> str:
     """Name of a method in ``lmpolicy.compare`` on a task; empty if there is none."""
     if key == "expert":
         return next(iter(_players(task)), "")
-    base = METHODS[key].base
+    base = method_named(key).base
     return base if base != RAW or suits(RAW, task) else WORDS
 
 
@@ -198,6 +181,7 @@ def run_all(found: list[Part], args: argparse.Namespace) -> list[str]:
     """
     failed = []
     for part in found:
+        print(f"{part.task}: {'; '.join(part.names.values())}", flush=True)
         try:
             part.run(args)
         except CellError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
 from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
+from lmpolicy.comparison.stopwatch import Spent
+from lmpolicy.files import whole_file
 from lmpolicy.training.checkpoints.checkpoints import Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
 
@@ -28,6 +31,7 @@ FIELDS = (
     "played",
     "pretraining_steps",
     "train_seconds",
+    "cpu_seconds",
     "episodes",
     "sampled",
     "mean_return",
@@ -41,9 +45,11 @@ FIELDS = (
     "settings",
 )
 """Columns of the runs. ``env_steps`` is an entry of the grid, the same for all methods; ``played`` are the env steps
-that were taken when the method was measured there, which may be a few more. ``mean_tokens`` are those of a written
-answer; empty where phrases are chosen."""
+that were taken when the method was measured there, which may be a few more. ``cpu_seconds`` are those of the processor
+that the training took. ``mean_tokens`` are those of a written answer; empty where phrases are chosen."""
 Row = dict[str, str]
+EVALUATION = "evaluation.json"
+"""File with the last evaluation of a training that is kept, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,12 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
     with prepared.stack:
         rows = _Rows(cell, prepared, tell)
         if prepared.model is None or not cell.method.learns:
-            rows.measure(0, 0, 0.0)
+            rows.measure(0, 0, Spent())
             return rows.found
         steps = cell.method.steps(cell.experiment)
         along = GridEvaluation(cell.experiment.grid(steps)[:-1], rows.measure, rows.found)
         model = _learn(cell, prepared, along, steps, tell)
-        rows.measure(steps, model.num_timesteps, along.seconds())
+        rows.measure(steps, model.num_timesteps, along.spent())
         return rows.found
 
 
@@ -129,8 +135,8 @@ class _Rows:
     def __init__(self, cell: Cell, prepared: Prepared, tell: Callable[[str], None]) -> None:
         self.cell, self.prepared, self.tell = cell, prepared, tell
         self.found: list[Row] = []
-        self._updates = -1
-        self._last: list[dict[str, str]] = []
+        self._file = None if cell.kept is None else cell.kept / EVALUATION
+        self._updates, self._last = self._read()
         read = prepared.pretraining_steps
         self._labels = {
             "env": cell.experiment.name,
@@ -144,25 +150,44 @@ class _Rows:
             "settings": cell.settings,
         }
 
-    def measure(self, steps: int, played: int, seconds: float) -> None:
+    def measure(self, steps: int, played: int, spent: Spent) -> None:
         """Evaluate with the most likely and with sampled actions.
 
         A policy that was not updated since the last evaluation is not evaluated again: it would play the same episodes.
+        This holds for one that a checkpoint was taken of, and that was evaluated before the program was killed, too.
 
         :param steps: entry of the grid.
         :param played: env steps that were taken.
-        :param seconds: seconds of training.
+        :param spent: time of training.
         """
         model = self.prepared.model
         updates = 0 if model is None else int(model._n_updates)
         if updates != self._updates or self.prepared.is_scaled:
             self._last, self._updates = self._evaluate(), updates
-        numbers: dict[str, Any] = {"env_steps": str(steps), "played": str(played), "train_seconds": f"{seconds:.1f}"}
+            self._write()
+        numbers: dict[str, Any] = {"env_steps": str(steps), "played": str(played)}
+        numbers |= {"train_seconds": f"{spent.seconds:.1f}", "cpu_seconds": f"{spent.cpu_seconds:.1f}"}
         self.found += [{**self._labels, **numbers, **one} for one in self._last]
         returns = ", ".join(
             f"{one['mean_return']} {'sampled' if one['sampled'] == '1' else 'most likely'}" for one in self._last
         )
-        self.tell(f"{self.cell}: {steps:,} env steps, {seconds:.0f} s, return {returns}")
+        self.tell(f"{self.cell}: {steps:,} env steps, {spent.seconds:.0f} s, return {returns}")
+
+    def _read(self) -> tuple[int, list[dict[str, str]]]:
+        """Return what is kept of the last evaluation, and after how many updates it was.
+
+        No checkpoint is older than the policy of that evaluation: each policy is kept before it plays, and the first
+        one is made from the seed.
+        """
+        if self._file is None or not self._file.exists():
+            return -1, []
+        kept = json.loads(self._file.read_text(encoding="utf-8"))
+        return kept["updates"], kept["numbers"]
+
+    def _write(self) -> None:
+        if self._file is not None:
+            with whole_file(self._file) as file:
+                file.write(json.dumps({"updates": self._updates, "numbers": self._last}).encode())
 
     def _evaluate(self) -> list[dict[str, str]]:
         experiment = self.cell.experiment

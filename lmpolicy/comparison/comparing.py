@@ -99,8 +99,8 @@ def compare(
     :param processes: number of cells that run at a time, each in a process of its own with one thread. Default: the
         number of CPU cores. 1: in this process, for envs that cannot be made in another.
     :param checkpoints: whether a cell of a language model keeps a checkpoint of each rollout, and goes on from the
-        newest after an interruption. For cells that take hours; each rollout takes a little longer. Classic cells begin
-        anew.
+        newest after an interruption, without repeating an evaluation. For cells that take hours; each rollout takes a
+        little longer. Checkpoints of a cell are removed when it is complete. Classic cells begin anew.
     :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
         registration. Without either, no threshold.
     :param every: env steps between two evaluations. Default: a tenth of the training.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
+from lmpolicy.comparison.stopwatch import Spent, Stopwatch
 from lmpolicy.text.spaces import TokenSpace
 from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
 
@@ -116,7 +116,7 @@ def _seeded(env: VecEnv, seed: int | None) -> Iterator[None]:
 class GridEvaluation(BaseCallback):
     """Measure at exact env steps, so that all methods are measured at the same ones.
 
-    Checkpoints of a training keep what is left of the grid, the seconds, and what was found.
+    Checkpoints of a training keep what is left of the grid, the time, and what was found.
 
     A method is measured at the first step of the envs at which so many env steps were taken, with the policy that acts
     there, in the middle of a rollout as well. With n envs, this is less than n env steps later. The time that it takes
@@ -124,26 +124,25 @@ class GridEvaluation(BaseCallback):
 
     :param grid: env steps, the first of which may be 0. The end of the training is not among them, because the last
         update follows it.
-    :param measure: takes an entry of the grid, the env steps that were taken, and the seconds of training.
+    :param measure: takes an entry of the grid, the env steps that were taken, and the time of training.
     :param found: list that ``measure`` adds to. Its entries are texts, numbers, lists and dicts.
     """
 
     def __init__(
-        self, grid: Sequence[int], measure: Callable[[int, int, float], None], found: list[Any] | None = None
+        self, grid: Sequence[int], measure: Callable[[int, int, Spent], None], found: list[Any] | None = None
     ) -> None:
         super().__init__()
         self._left, self._measure = list(grid), measure
         self._found = [] if found is None else found
-        self._before = 0.0
-        self._begin = time.perf_counter()
+        self._watch = Stopwatch()
 
-    def seconds(self) -> float:
-        """Return the seconds of training so far."""
-        return time.perf_counter() - self._begin
+    def spent(self) -> Spent:
+        """Return the time of training so far."""
+        return self._watch.spent()
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the measuring is."""
-        return {"left": list(self._left), "seconds": self.seconds(), "found": list(self._found)}
+        return {"left": list(self._left), "found": list(self._found), **self.spent()._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another callback stopped.
@@ -151,18 +150,17 @@ class GridEvaluation(BaseCallback):
         :param state: what :meth:`state_dict` returned.
         """
         self._left[:], self._found[:] = state["left"], state["found"]
-        self._before = state["seconds"]
-        self._begin = time.perf_counter() - self._before
+        self._watch = Stopwatch(Spent(state["seconds"], state["cpu_seconds"]))
 
     def _on_training_start(self) -> None:
-        self._begin = time.perf_counter() - self._before
+        self._watch.start()
         self._on_step()
 
     def _on_step(self) -> bool:
         while self._left and self.num_timesteps >= self._left[0]:
-            seconds = self.seconds()
-            self._measure(self._left.pop(0), self.num_timesteps, seconds)
-            self._begin = time.perf_counter() - seconds
+            spent = self._watch.stop()
+            self._measure(self._left.pop(0), self.num_timesteps, spent)
+            self._watch.start()
         return True
 
 

@@ -2,39 +2,136 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import minigrid  # noqa: F401  # registers its envs
 import pytest
+from stable_baselines3 import PPO
 
 import lmpolicy
+from benchmarks.common.rows import read_rows
+from benchmarks.generalisation import __main__ as benchmark
+from benchmarks.generalisation import cells
+from benchmarks.generalisation.report import table
+from benchmarks.generalisation.worlds import GRID, HELD_OUT, as_trained, asks_for, settings_of
+from lmpolicy import models
 
 
-def test_generalisation_runs_every_condition(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from benchmarks import generalisation
-
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[dict[str, str]]]:
+    """Run the benchmark with tiny trainings, and read its file; SmolLM2 has the bundled LM's weights."""
     plain = lmpolicy.hyperparameters
-    short = {"n_envs": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1, "total_timesteps": 16}
+    short = {"n_envs": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1, "total_timesteps": 48}
     monkeypatch.setattr(lmpolicy, "hyperparameters", lambda *args, **kwargs: replace(plain(*args, **kwargs), **short))
-    command = ["--worlds", "grid", "--seeds", "0", "--episodes", "4"]
-    command += ["--models", str(tmp_path / "models"), "--output", str(tmp_path / "table.csv")]
-    generalisation.main(command)
-    with (tmp_path / "table.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["condition"] for row in rows if row["method"] == "lm"] == [one.name for one in generalisation.GRID]
-    assert all(0 <= float(row["success"]) <= 1 for row in rows)
+    monkeypatch.setitem(cells.MODELS, "smollm2", str(models.named_models()[0].folder))
+
+    def run(*arguments: str) -> list[dict[str, str]]:
+        common = ["--worlds", "grid", "--episodes", "4", "--checkpoints", str(tmp_path / "runs")]
+        benchmark.main([*common, *arguments, "--output", str(tmp_path / "table.csv")])
+        return read_rows(tmp_path / "table.csv")
+
+    return run
+
+
+def test_a_row_for_each_model_seed_and_condition(
+    command: Callable[..., list[dict[str, str]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = command("--model", "random", "smollm2", "--seeds", "3", "4")
+    names = [one.name for one in GRID]
+    expected = [("grid", name, model, seed) for seed in "34" for model in ("random", "smollm2") for name in names]
+    assert [tuple(row[name] for name in cells.KEY) for row in rows] == expected
+    assert all(0 <= float(row["success"]) <= 1 and row["episodes"] == "4" for row in rows)
+    assert {row["env_steps"] for row in rows} == {"0", "48"}
+    assert len({row["settings"] for row in rows}) == 2 * len(names), "for all seeds the same"
     assert "| grid | as trained |" in capsys.readouterr().out
-    assert (tmp_path / "models" / "grid_0.zip").exists()
+    kept = sorted(one.relative_to(tmp_path / "runs").parts[1] for one in (tmp_path / "runs").glob("*/*"))
+    assert kept == ["trained.zip", "trained.zip"], "complete trainings need no checkpoints"
+    for player in ("random", "smollm2"):
+        again = command("--model", player, "--seeds", "3")
+        assert again == rows, "nothing is run again"
+    with pytest.raises(SystemExit, match="delete its row"):
+        command("--model", "smollm2", "--seeds", "3", "--steps", "64")
+    with pytest.raises(SystemExit, match="delete its row"):
+        command("--model", "random", "--seeds", "3", "--episodes", "5")
+
+
+def test_it_goes_on_where_it_was_interrupted(
+    command: Callable[..., list[dict[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    arguments = ("--model", "bundled", "--seeds", "3")
+    whole = command(*arguments, "--checkpoints", str(tmp_path / "others"))
+    (tmp_path / "table.csv").unlink()
+    train, test, tested = PPO.train, cells.Cell.test, []
+
+    def stop_training(model: PPO) -> None:
+        if model.num_timesteps == 32:
+            raise KeyboardInterrupt
+        train(model)
+
+    def stop_testing(cell: cells.Cell, model: PPO) -> dict[str, Any]:
+        tested.append(cell.condition.name)
+        if len(tested) == 4:
+            raise KeyboardInterrupt
+        return test(cell, model)
+
+    monkeypatch.setattr(cells.Cell, "test", stop_testing)
+    with monkeypatch.context() as patch:
+        patch.setattr(PPO, "train", stop_training)
+        with pytest.raises(KeyboardInterrupt):
+            command(*arguments)
+    assert not tested
+    capsys.readouterr()
+    with pytest.raises(KeyboardInterrupt):
+        command(*arguments)
+    assert "goes on from 16 env steps" in capsys.readouterr().out
+    rows = command(*arguments)
+    names = [one.name for one in GRID]
+    assert tested == [*names[:4], *names[3:]]
+    for row, expected in zip(rows, whole, strict=True):
+        assert all(row[name] == expected[name] for name in cells.FIELDS if name not in ("test_seconds", "date"))
+
+
+def test_what_decides_about_a_result_is_the_same_after_a_test() -> None:
+    """Envs that are made put their rules into their task."""
+    training = cells.Training("grid", "bundled", 3)
+    for condition in GRID:
+        cell = cells.Cell(training, condition, 4)
+        before = cell.digest
+        env = training.settings_on(condition).make_env(0, 1)
+        env.reset()
+        env.close()
+        assert cells.Cell(training, condition, 4).digest == before, condition.name
+
+
+def test_the_table() -> None:
+    rows = [
+        {"world": "grid", "condition": "as trained", "model": model, "seed": seed, "success": success}
+        for model, seed, success in (("smollm2", "10", "0.5"), ("smollm2", "9", "1"), ("random", "9", "0.25"))
+    ]
+    rows.append({"world": "grid", "condition": "other", "model": "bundled", "seed": "9", "success": "0.125"})
+    assert table(rows).splitlines() == [
+        "| world | condition | bundled | smollm2 | random |",
+        "|---|---|---|---|---|",
+        "| grid | as trained | – | 0.75 (1.00, 0.50) | 0.25 |",
+        "| grid | other | 0.12 | – | – |",
+    ]
+
+
+def test_results_from_before_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark.main(["--table"])
+    told = capsys.readouterr().out
+    assert "bundled-0.7M" in told
+    assert "| grid | another phrasing |" in told
 
 
 def test_conditions_change_what_they_name() -> None:
-    from benchmarks.generalisation import GRID, HELD_OUT, settings_of
-
     prompts: dict[str, list[str]] = {}
     for condition in GRID:
         env = settings_of("grid", condition).make_env(0, 1)
@@ -62,8 +159,6 @@ def test_conditions_change_what_they_name() -> None:
 
 
 def test_held_out_missions_are_drawn_again() -> None:
-    from benchmarks.generalisation import as_trained, asks_for
-
     for wrapper, expected in ((as_trained, False), (asks_for("purple"), True)):
         env = wrapper(gym.make("BabyAI-GoToLocal-v0"))
         first = [env.reset(seed=3)[0]["mission"], *(env.reset()[0]["mission"] for _ in range(5))]

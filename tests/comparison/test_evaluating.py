@@ -13,6 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.comparison.evaluating import GridEvaluation, RandomActions, Successes, evaluate, succeeded
+from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.training.random_play import RandomPlay
 
 
@@ -33,7 +34,7 @@ def test_the_policy_that_acts_there_is_measured() -> None:
     updates: dict[int, int] = {}
     model = learner(4, 8)  # a rollout is 32 env steps
 
-    def measure(steps: int, played: int, seconds: float) -> None:
+    def measure(steps: int, played: int, _: Spent) -> None:
         updates[steps] = model._n_updates // model.n_epochs
 
     model.learn(96, callback=GridEvaluation([0, 28, 32, 36, 68], measure))
@@ -42,22 +43,32 @@ def test_the_policy_that_acts_there_is_measured() -> None:
 
 def test_time_of_measuring_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("lmpolicy.comparison.evaluating.time.perf_counter", lambda: clock[0])
-    seconds: list[float] = []
+    monkeypatch.setattr("lmpolicy.comparison.stopwatch.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("lmpolicy.comparison.stopwatch.time.process_time", lambda: clock[0] / 2)
+    found: list[Spent] = []
 
-    def measure(steps: int, played: int, spent: float) -> None:
-        seconds.append(spent)
+    def measure(steps: int, played: int, spent: Spent) -> None:
+        found.append(spent)
         clock[0] += 100
 
-    along = GridEvaluation([0, 1, 2], measure)
-    along.num_timesteps = 0
-    along._on_training_start()
-    for step in (1, 2):
-        clock[0] += 1
-        along.num_timesteps = step
-        along._on_step()
-    assert seconds == [0, 1, 2]
-    assert along.seconds() == 2
+    def play(along: GridEvaluation, last: int) -> None:
+        along._on_training_start()
+        while along.num_timesteps < last:
+            clock[0] += 1
+            along.num_timesteps += 1
+            along._on_step()
+
+    along = GridEvaluation([0, 1, 2, 4], measure)
+    play(along, 3)
+    assert found == [(0, 0), (1, 0.5), (2, 1)]
+    clock[0] += 10  # of a training that goes on after a checkpoint, what followed it does not count
+    resumed = GridEvaluation([], measure)
+    resumed.load_state_dict(along.state_dict())
+    clock[0] += 1000
+    resumed.num_timesteps = 3
+    play(resumed, 5)
+    assert found[3:] == [(14, 7)]
+    assert resumed.spent() == (15, 7.5)
 
 
 def test_evaluations_leave_no_trace() -> None:

@@ -1,7 +1,19 @@
-"""Table and figure of what a real language model learns, from the rows of complete runs."""
+"""Table and figure of the results from before there were cells: SmolLM2 on a frozen lake and in Blackjack.
+
+    python -m benchmarks.real_models.earlier            # makes summary.csv and learning.png from the files of runs
+
+Each run has a file of its own in benchmarks/results/real_models/earlier, with seeds 0 to 2; trials, from which the
+settings were chosen, are in the folder trials, with seeds from 100 on. Tasks and methods had other names than today:
+lake is frozenlake, and named is smollm2. The runs were evaluated between two rollouts, Blackjack with 20 000 rounds.
+To measure the same anew:
+
+    python -m benchmarks.real_models --tasks frozenlake --methods bundled smollm2 all-layers 4bit float32
+    python -m benchmarks.real_models --tasks blackjack --methods bundled smollm2 --episodes 20000
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 from collections import defaultdict
@@ -10,8 +22,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.common.paths import RESULTS
+from benchmarks.real_models.report import cpu_minutes_to, median_minutes
 from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
 
+FOLDER = RESULTS / "real_models" / "earlier"
+THRESHOLDS = {"lake": 0.95, "blackjack": -0.06}
+"""Mean return from which on a task counts as learnt."""
 COLOURS = {"bundled": "#777777", "named": "#1f5fa8", "all-layers": "#d9730d", "4bit": "#35a7a0"}
 SUMMARY = (
     "task",
@@ -76,8 +93,8 @@ def summarize(key: tuple[str, str, str], runs: Sequence[FinishedRun], threshold:
         "iqm_low": f"{bounds[0]:.6g}" if bounds else "",
         "iqm_high": f"{bounds[1]:.6g}" if bounds else "",
         "sampled_iqm": f"{interquartile_mean([run.final(sampled=True) for run in runs]):.6g}",
-        "cpu_minutes": f"{median(_cpu(run, math.inf) for run in runs):.1f}",
-        "cpu_minutes_to_threshold": _minutes([_cpu(run, run.steps_to(threshold)) for run in runs]),
+        "cpu_minutes": median_minutes([cpu_minutes_to(run, run.steps) for run in runs]),
+        "cpu_minutes_to_threshold": median_minutes([cpu_minutes_to(run, run.steps_to(threshold)) for run in runs]),
         "hardware": "; ".join(sorted({run.hardware for run in runs})),
     }
 
@@ -86,18 +103,6 @@ def _steps(numbers: Sequence[float]) -> str:
     """The median over seeds, and how many seeds have one."""
     middle, count = median(numbers), sum(number < math.inf for number in numbers)
     return f"{f'{middle:.0f}' if middle < math.inf else 'no'} ({count} of {len(numbers)})"
-
-
-def _minutes(numbers: Sequence[float]) -> str:
-    middle = median(numbers)
-    return f"{middle:.1f}" if middle < math.inf else ""
-
-
-def _cpu(run: FinishedRun, steps: float) -> float:
-    """Minutes of processor time up to an evaluation; of the whole training for infinity, unless it was not reached."""
-    if steps == math.inf:
-        return float(run.rows[-1]["cpu_seconds"]) / 60
-    return next(float(row["cpu_seconds"]) / 60 for row in run.rows if int(row["env_steps"]) == steps)
 
 
 def save_summary(lines: Sequence[dict[str, str]], path: Path) -> None:
@@ -153,3 +158,21 @@ def _draw(axes: Any, method: str, runs: Sequence[FinishedRun]) -> None:
         if not sampled:
             for seed in range(len(runs)):
                 axes.plot(steps, [one[seed] for one in values], color=colour, linewidth=0.7, alpha=0.4)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="with the files of runs, and the folder trials")
+    folder = parser.parse_args(argv).folder
+    for one in (folder, folder / "trials"):
+        runs = read_runs(one)
+        save_summary([summarize(key, found, THRESHOLDS[key[0]]) for key, found in runs.items()], one / "summary.csv")
+    runs = read_runs(folder)
+    if not runs:
+        raise SystemExit(f"there is no complete run in {folder}")
+    save_figure(runs, THRESHOLDS, folder / "learning.png")
+    print(folder / "summary.csv", folder / "learning.png", sep="\n")
+
+
+if __name__ == "__main__":
+    main()

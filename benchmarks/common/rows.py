@@ -1,0 +1,45 @@
+"""Keep the rows of complete cells in one file, to which several programs may add at the same time."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Read the rows of all complete cells; none if the file is not there.
+
+    :param path: of the CSV file.
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def add_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add the rows of a complete cell to the file. Processes that do so at the same time wait for each other.
+
+    :param path: of the CSV file.
+    :param columns: of the file.
+    :param rows: of the cell.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path) as file:
+        writer = csv.DictWriter(file, columns)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[str]]:
+    """Open a file to append to, alone."""
+    with path.open("a", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0, 2)  # to the end that the last process left
+        yield file

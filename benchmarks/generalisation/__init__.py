@@ -1,0 +1,1 @@
+"""What carries over to other worlds; see ``python -m benchmarks.generalisation --help``."""

@@ -1,0 +1,170 @@
+"""What is run: a training for each world, model and seed, and a test on each condition."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from benchmarks.common.machine import processor
+from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of
+from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
+from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
+from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
+from lmpolicy.training.random_play import RandomPlay
+
+RANDOM = "random"
+"""Random play, which stands beside the models."""
+MODELS = {RANDOM: None, "bundled": None, "smollm2": "smollm2-135m-instruct"}
+"""Names of :mod:`lmpolicy.models`; ``None`` is the bundled LM."""
+COPIES, TEST_SEED, SEEDS = 50, 5_000_000, 1_000
+TRAINED = "trained.zip"
+"""File of a model that has learnt, in the folder of its training."""
+KEY = ("world", "condition", "model", "seed")
+FIELDS = (
+    *KEY,
+    "env_steps",
+    "success",
+    "mean_length",
+    "episodes",
+    "test_seconds",
+    "threads",
+    "processor",
+    "torch",
+    "date",
+    "settings",
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model that learns a world with a seed."""
+
+    world: str
+    model: str
+    seed: int
+    steps: int | None = None
+    """Env steps; default: those of the named settings."""
+    device: str = "cpu"
+
+    @property
+    def settings(self) -> Hyperparameters:
+        """What is trained on, and how: the named settings of the world, as they suit the model."""
+        found = self.settings_on(WORLDS[self.world][1][0])
+        return replace(found, total_timesteps=self.steps or found.total_timesteps)
+
+    def settings_on(self, condition: Condition) -> Hyperparameters:
+        """The same for another condition.
+
+        :param condition: what the world is like.
+        """
+        found, name = settings_of(self.world, condition), MODELS[self.model]
+        return found if name is None else found.for_model(name)
+
+    @property
+    def digest(self) -> str:
+        """A few characters that change with whatever decides about what is learnt."""
+        if self.model == RANDOM:
+            return ""
+        return short_hash((describe(self.settings), describe_model(self.settings.model, False)))
+
+    def folder(self, runs: Path) -> Path:
+        """Where checkpoints are, and then what was learnt.
+
+        :param runs: folder of all trainings.
+        """
+        return runs / f"{self.world}_{self.model}_{self.seed}_{self.digest}"
+
+    def learn(self, runs: Path) -> OnPolicyAlgorithm:
+        """Train, or go on with a training that was interrupted; what is complete is loaded.
+
+        :param runs: folder of all trainings.
+        """
+        folder, settings = self.folder(runs), self.settings
+        if (folder / TRAINED).exists():
+            return PPO.load(folder / TRAINED, device=self.device)
+        env = settings.make_env(self.seed)
+        callbacks = [*settings.callbacks(), Checkpoints(folder)]
+        if newest_checkpoint(folder) is None:
+            model: OnPolicyAlgorithm = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)
+            model.learn(settings.total_timesteps, callback=callbacks)
+        else:
+            model = resume(folder, env, callbacks, self.device)
+            print(f"{self.world} {self.model} seed {self.seed}: goes on from {model.num_timesteps:,} env steps")
+            if (left := settings.total_timesteps - model.num_timesteps) > 0:
+                model.learn(left, callback=callbacks, reset_num_timesteps=False)
+        env.close()
+        save(model, folder / TRAINED)
+        shutil.rmtree(folder / CHECKPOINTS)
+        return model
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A test of a training on a condition: a row of the file."""
+
+    training: Training
+    condition: Condition
+    episodes: int
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells its row from others."""
+        return self.training.world, self.condition.name, self.training.model, str(self.training.seed)
+
+    @property
+    def digest(self) -> str:
+        """A few characters that change with whatever decides about the result."""
+        settings = self.training.settings_on(self.condition)
+        env = describe([getattr(settings, name) for name in (*OF_ENV, "training_wrapper")])
+        return short_hash((self.training.digest, self.condition.name, env, self.episodes, COPIES))
+
+    def test(self, model: OnPolicyAlgorithm | None) -> dict[str, Any]:
+        """Play the condition with the most likely actions, or at random; return a row.
+
+        :param model: what was learnt; ``None``: random play.
+        """
+        begin, seed = time.perf_counter(), TEST_SEED + SEEDS * self.training.seed
+        # Rewards as they are, but with the draw of missions, which for an evaluation is no help.
+        settings = replace(self.training.settings_on(self.condition), normalize_reward=False)
+        env = settings.make_env(seed, min(COPIES, self.episodes))
+        player = RandomPlay(env, self.training.seed) if model is None else model
+        numbers = evaluate(player, env, self.episodes, sampled=model is None, success=True, seed=seed)
+        env.close()
+        return {
+            **dict(zip(KEY, self.key, strict=True)),
+            "env_steps": 0 if model is None else model.num_timesteps,
+            "success": numbers["mean_return"],
+            "mean_length": numbers["mean_length"],
+            "episodes": numbers["episodes"],
+            "test_seconds": f"{time.perf_counter() - begin:.0f}",
+            "threads": torch.get_num_threads(),
+            "processor": processor(),
+            "torch": torch.__version__,
+            "date": datetime.date.today().isoformat(),
+            "settings": self.digest,
+        }
+
+
+def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
+    """Whether there is nothing to do.
+
+    :param cell: what would be done.
+    :param rows: of the file.
+    :raises SystemExit: if the cell was run with other settings: mixing both would make the table wrong.
+    """
+    found = [row for row in rows if tuple(row[name] for name in KEY) == cell.key]
+    if found and found[0]["settings"] not in ("", cell.digest):  # random play of before has none
+        raise SystemExit(
+            f"{', '.join(cell.key)} was run with other settings: delete its row, or name another file with --output"
+        )
+    return bool(found)

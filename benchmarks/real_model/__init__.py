@@ -1,1 +1,0 @@
-"""What a real language model learns; see ``python -m benchmarks.real_model --help``."""
