@@ -45,5 +45,6 @@ nitpick_ignore_regex = [
     (r"py:.*", r"lmpolicy\.models\.(checks|converting|errors|names|progress|resolving)\..*"),
     (r"py:.*", r"(dataclasses\.(replace|InitVar)|tokenizer_fingerprint|check_phrases|Box|PolicySettings|Backbone)"),
     (r"py:.*", r"lmpolicy\.text\.(?!parsing|prompt|spaces|task)\w+\..*"),
-    (r"py:.*", r"lmpolicy\.training\.(settings\.env_settings\.EnvSettings|imitation\.(playing\.Predictor|demonstrations\.T))"),
+    (r"py:.*", r"lmpolicy\.training\.settings\.env_settings\.EnvSettings"),
+    (r"py:.*", r"lmpolicy\.training\.imitation\.(playing\.Predictor|demonstrations\.T)"),
 ]
