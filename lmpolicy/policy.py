@@ -27,7 +27,7 @@ from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.optimizer_steps import watch_steps
 from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
-from lmpolicy.lm.reference_term import make_reference, take_reference
+from lmpolicy.lm.reference_term import ReferenceTerm, make_reference, take_reference
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
 T = TypeVar("T")
@@ -172,9 +172,24 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
         :return: values ``(B, 1)``, log-probabilities ``(B,)`` and entropies in nats ``(B,)``, all float32.
         """
+        return self._evaluated(obs, actions, None if self.critic_only else self.reference)
+
+    def evaluate_without_reference(
+        self, obs: PyTorchObs, actions: th.Tensor
+    ) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
+        """Return what ``evaluate_actions`` returns, with the policy's own entropies whatever its reference is.
+
+        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
+        :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
+        """
+        return self._evaluated(obs, actions, None)
+
+    def _evaluated(
+        self, obs: PyTorchObs, actions: th.Tensor, reference: ReferenceTerm | None
+    ) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         decision: Decision = self._guarded(self.actor.evaluate, obs, actions)
-        if self.reference is not None and not self.critic_only:
-            decision = self._guarded(self.reference.pull, self.actor, decision)
+        if reference is not None:
+            decision = self._guarded(reference.pull, self.actor, decision)
         if self.guard is not None and th.is_grad_enabled():
             self.guard.evaluated(self, decision)
         return decision.values, decision.log_prob, decision.entropy

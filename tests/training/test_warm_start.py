@@ -28,7 +28,7 @@ import lmpolicy
 from lmpolicy import CriticWarmup, LMActorCriticPolicy, NonFiniteError, WarmStart, warm_start
 from lmpolicy.text.prompt import cue_after
 from lmpolicy.text.spaces import utf8
-from lmpolicy.training.imitation.cloning import Rows, clone_epoch, losses_of, own_rate
+from lmpolicy.training.imitation.cloning import Judgement, Rows, clone_epoch, judge, losses_of, own_rate
 from lmpolicy.training.imitation.demonstration import EnvWords
 from lmpolicy.training.imitation.encoding import answer_row, encode
 from lmpolicy.training.imitation.warm_start import SMALLEST_PROGRESS
@@ -56,11 +56,33 @@ def test_the_loss_is_the_mean_of_weighted_log_probabilities(llama: str) -> None:
         / 4
     )
     critic = ((values[0] - 1) ** 2 + (values[2] + 2) ** 2) / 2
-    for mine, naive in ((losses.actor, actor), (losses.critic, critic)):
+    legal = [one[one.isfinite()].log_softmax(-1) for one in chances]
+    entropy = -sum((one.exp() * one).sum() for one in legal) / 4
+    for mine, naive in ((losses.actor, actor), (losses.critic, critic), (losses.entropy, entropy)):
         th.testing.assert_close(mine, naive, rtol=1e-5, atol=1e-6)
-    mine = gradients(policy, losses.actor + 0.3 * losses.critic)
-    assert largest_difference(mine, gradients(policy, actor + 0.3 * critic)) < 1e-5
+    mine = gradients(policy, losses.actor + 0.3 * losses.critic - 2 * losses.entropy)
+    assert largest_difference(mine, gradients(policy, actor + 0.3 * critic - 2 * entropy)) < 1e-5
     assert max(float(one.abs().max()) for one in mine.values()) > 0.01
+
+
+@pytest.mark.parametrize(("ent_coef", "chance"), [(0.0, 0.99), (0.3, 0.969), (0.5, 0.902), (1.0, 0.782)])
+def test_an_entropy_bonus_keeps_the_policy_open(llama: str, ent_coef: float, chance: float) -> None:
+    """The best answer to one prompt with two phrases solves log(p / (1 - p)) = 1 / (ent_coef · p)."""
+    model = ppo(llama, corridor(), policy_kwargs={"reference": {"beta": 1.0, "of": "base"}})
+    policy = model.policy
+    prompt = prompt_of("row 1", ("left", "right"))
+    rows = Rows([utf8(prompt.to_json())], np.array([1]), np.ones(1, np.float32), np.full(1, np.nan, np.float32))
+    with own_rate(policy, 0.01):
+        for _ in range(150):
+            clone_epoch(model, rows, 1, np.random.default_rng(0), ent_coef)
+    found = judge(policy, rows, 1)
+    reached = float(np.exp(-found.actor))
+    if ent_coef == 0:
+        assert reached > chance
+        return
+    assert reached == pytest.approx(chance, abs=0.003)
+    entropy = -reached * np.log(reached) - (1 - reached) * np.log(1 - reached)
+    assert found.entropy == pytest.approx(entropy, abs=1e-4), "the policy's own, whatever its reference"
 
 
 def test_a_step_is_that_of_the_learner(llama: str) -> None:
@@ -238,11 +260,11 @@ def test_the_best_weights_are_put_back(llama: str, monkeypatch: pytest.MonkeyPat
     model = ppo(llama, corridor())
     losses, after = iter([5.0, 3.0, 2.0, 4.0, 2.0 - SMALLEST_PROGRESS / 2, 4.0, 1.0]), []
 
-    def judge(policy: Any, rows: Any, batch_size: int) -> tuple[float, None, float]:
+    def judge(policy: Any, rows: Any, batch_size: int) -> Judgement:
         statistics = {name: one.clone() for name, one in policy.backbone.value_head.named_buffers()}
         steps = [float(one["step"]) for one in policy.optimizer.state.values()]
         after.append((weights(model), statistics, steps))
-        return next(losses), None, 0.5
+        return Judgement(next(losses), None, 0.3, 0.5)
 
     monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", judge)
     result = warm_start(model, expert_walks(), 20, patience=3)
@@ -260,7 +282,9 @@ def test_the_best_weights_are_put_back(llama: str, monkeypatch: pytest.MonkeyPat
 def test_a_warm_start_that_only_harms_leaves_the_policy(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ppo(llama, corridor())
     before, losses = weights(model), iter([1.0, 2.0, 3.0])
-    monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", lambda *_: (next(losses), None, 0.5))
+    monkeypatch.setattr(
+        lmpolicy.training.imitation.warm_start, "judge", lambda *_: Judgement(next(losses), None, 0.3, 0.5)
+    )
     result = warm_start(model, expert_walks(), 20, patience=2)
     assert result.best_epoch == 0
     assert not changed(before, weights(model))
@@ -276,7 +300,9 @@ def test_without_validation_all_epochs_are_run(llama: str) -> None:
 
 def test_patience_counts_progress_that_is_worth_it(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
-    monkeypatch.setattr(lmpolicy.training.imitation.warm_start, "judge", lambda *_: (next(numbers), None, 0.5))
+    monkeypatch.setattr(
+        lmpolicy.training.imitation.warm_start, "judge", lambda *_: Judgement(next(numbers), None, 0.3, 0.5)
+    )
     result = warm_start(ppo(llama, corridor()), expert_walks(), 50, patience=4)
     assert (result.best_epoch, len(result.epochs)) == (4, 5)
     numbers = (1 - epoch * SMALLEST_PROGRESS / 10 for epoch in range(100))
@@ -292,7 +318,7 @@ def test_the_logger_is_given_each_epoch(llama: str, tmp_path: Path) -> None:
     result = warm_start(model, expert_walks(), 3, patience=None)
     rows = list(csv.DictReader((tmp_path / "progress.csv").open()))
     assert len(rows) == 4
-    names = {"loss", "value_loss", "validation_loss", "validation_value_loss", "accuracy"}
+    names = {"loss", "value_loss", "validation_loss", "validation_value_loss", "entropy", "accuracy"}
     assert {f"warm_start/{name}" for name in names} == set(rows[-1])
     for row, numbers in zip(rows, result.epochs, strict=True):
         assert {name: float(row[f"warm_start/{name}"]) for name in numbers} == pytest.approx(dict(numbers))

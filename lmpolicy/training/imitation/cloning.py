@@ -1,4 +1,4 @@
-"""Train a policy on given actions, through its own ``evaluate_actions`` and its own optimizer."""
+"""Train a policy on given actions, through its own log-probabilities and its own optimizer."""
 
 from __future__ import annotations
 
@@ -57,14 +57,32 @@ class Rows:
 
 @dataclass(frozen=True)
 class Losses:
-    """Hold the losses of a minibatch, or their means.
+    """Hold the losses of a minibatch.
 
     :param actor: mean of weight times negative log-probability.
     :param critic: mean squared error of the values where returns are known; ``None`` where none is.
+    :param entropy: mean entropy of the policy, in nats.
     """
 
     actor: th.Tensor
     critic: th.Tensor | None
+    entropy: th.Tensor
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Hold means over rows that a policy was judged on.
+
+    :param actor: loss of the actor.
+    :param critic: loss of the critic; ``None`` where no return is known.
+    :param entropy: entropy of the policy, in nats.
+    :param accuracy: share of rows whose phrase is the most likely one; ``None`` where the policy writes.
+    """
+
+    actor: float
+    critic: float | None
+    entropy: float
+    accuracy: float | None
 
 
 def observations(policy: LMActorCriticPolicy, keys: Sequence[bytes]) -> th.Tensor:
@@ -91,14 +109,15 @@ def losses_of(policy: LMActorCriticPolicy, rows: Rows) -> Losses:
     :param rows: minibatch.
     """
     actions = th.from_numpy(rows.actions).to(policy.device)
-    values, log_prob, _ = policy.evaluate_actions(observations(policy, rows.keys), actions)
+    values, log_prob, entropies = policy.evaluate_without_reference(observations(policy, rows.keys), actions)
+    assert entropies is not None
     weights = th.from_numpy(rows.weights).to(log_prob.device)
-    actor = -(weights * log_prob).mean()
+    actor, entropy = -(weights * log_prob).mean(), entropies.mean()
     known = np.flatnonzero(~np.isnan(rows.returns))
     if not len(known):
-        return Losses(actor, None)
+        return Losses(actor, None, entropy)
     errors = values.flatten()[th.from_numpy(known).to(values.device)] - th.from_numpy(rows.returns[known]).to(values)
-    return Losses(actor, errors.square().mean())
+    return Losses(actor, errors.square().mean(), entropy)
 
 
 def step(model: OnPolicyAlgorithm, loss: th.Tensor) -> None:
@@ -115,7 +134,7 @@ def step(model: OnPolicyAlgorithm, loss: th.Tensor) -> None:
 
 
 def clone_epoch(
-    model: OnPolicyAlgorithm, rows: Rows, batch_size: int, random: np.random.Generator
+    model: OnPolicyAlgorithm, rows: Rows, batch_size: int, random: np.random.Generator, ent_coef: float = 0.0
 ) -> tuple[float, float | None]:
     """Go over all rows once, in random minibatches.
 
@@ -123,6 +142,7 @@ def clone_epoch(
     :param rows: what to learn.
     :param batch_size: number of rows in a minibatch.
     :param random: generator of the order.
+    :param ent_coef: weight of the entropy, which is taken from the actor's loss.
     :return: means of the actor's and of the critic's loss; ``None`` where no return is known.
     """
     policy = model.policy
@@ -130,7 +150,7 @@ def clone_epoch(
     actor, critic = [], []
     for batch in rows.batches(batch_size, random.permutation(len(rows))):
         losses = losses_of(policy, batch)
-        parts = [losses.actor] if policy.actor_learns else []
+        parts = [losses.actor - ent_coef * losses.entropy] if policy.actor_learns else []
         if losses.critic is not None:
             parts.append(model.vf_coef * losses.critic)
             critic.append((float(losses.critic.detach()), int((~np.isnan(batch.returns)).sum())))
@@ -141,26 +161,26 @@ def clone_epoch(
 
 
 @th.no_grad()
-def judge(policy: LMActorCriticPolicy, rows: Rows, batch_size: int) -> tuple[float, float | None, float | None]:
-    """Compute the losses on rows that are not learnt from.
+def judge(policy: LMActorCriticPolicy, rows: Rows, batch_size: int) -> Judgement:
+    """Compute the losses on rows, without learning from them.
 
     :param policy: policy in training.
-    :param rows: held-out rows.
+    :param rows: rows, held out or learnt from.
     :param batch_size: number of rows at a time.
-    :return: means of the actor's and of the critic's loss, and the share of rows whose phrase is the most likely one;
-        the last is ``None`` where the policy writes.
     """
-    actor, critic, hits = [], [], 0
+    actor, critic, entropy, hits = [], [], [], 0
     chooses = isinstance(policy.actor, PhraseActor)
     for batch in rows.batches(batch_size):
         losses = losses_of(policy, batch)
         actor.append((float(losses.actor), len(batch)))
+        entropy.append((float(losses.entropy), len(batch)))
         if losses.critic is not None:
             critic.append((float(losses.critic), int((~np.isnan(batch.returns)).sum())))
         if chooses:
             likely = policy.get_distribution(observations(policy, batch.keys)).mode().cpu().numpy()
             hits += int((likely == batch.actions).sum())
-    return _mean(actor), _mean(critic) if critic else None, hits / len(rows) if chooses else None
+    accuracy = hits / len(rows) if chooses else None
+    return Judgement(_mean(actor), _mean(critic) if critic else None, _mean(entropy), accuracy)
 
 
 @contextmanager
