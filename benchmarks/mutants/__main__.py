@@ -43,7 +43,7 @@ MORE = (
     "tests/lm/test_[mqu]*.py",
     "tests/test_*.py",
     "tests/envs/test_*.py",
-    "tests/training/test_*.py",
+    "tests/training/**/test_*.py",
 )
 """Files of tests that run the sources along with much else, and take longer."""
 NO_TESTS = ("tests/test_layout.py", "tests/test_modules.py", "tests/test_packaging.py")
