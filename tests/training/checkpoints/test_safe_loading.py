@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import lmpolicy
 from lmpolicy import LMActorCriticPolicy, hyperparameters
-from lmpolicy.training.checkpoints.checkpoints import safe_loading
+from lmpolicy.training.checkpoints import safe_loading
 
 
 class Payload:
