@@ -18,7 +18,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from lmpolicy.learners import check_batch_size, check_learner
 from lmpolicy.lm import checkpoints
-from lmpolicy.lm.actor import Decision
+from lmpolicy.lm.actor import Decision, Evaluation
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
@@ -27,7 +27,7 @@ from lmpolicy.lm.guard import Guard, overflow
 from lmpolicy.lm.optimizer_steps import watch_steps
 from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
-from lmpolicy.lm.reference_term import ReferenceTerm, make_reference, take_reference
+from lmpolicy.lm.reference_term import make_reference, take_reference
 from lmpolicy.lm.settings import PolicySettings, check_spaces
 
 T = TypeVar("T")
@@ -165,31 +165,17 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Return actions alone, for ``model.predict``."""
         return self._guarded(self.actor.choose, observation, deterministic)
 
-    def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
+    def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor, use_reference: bool = True) -> Evaluation:
         """Return values, log-probabilities and entropies of given actions, with gradients.
 
         :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
         :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
+        :param use_reference: False: the entropies are the policy's own, whatever its reference is.
         :return: values ``(B, 1)``, log-probabilities ``(B,)`` and entropies in nats ``(B,)``, all float32.
         """
-        return self._evaluated(obs, actions, None if self.critic_only else self.reference)
-
-    def evaluate_without_reference(
-        self, obs: PyTorchObs, actions: th.Tensor
-    ) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
-        """Return what ``evaluate_actions`` returns, with the policy's own entropies whatever its reference is.
-
-        :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
-        :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
-        """
-        return self._evaluated(obs, actions, None)
-
-    def _evaluated(
-        self, obs: PyTorchObs, actions: th.Tensor, reference: ReferenceTerm | None
-    ) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         decision: Decision = self._guarded(self.actor.evaluate, obs, actions)
-        if reference is not None:
-            decision = self._guarded(reference.pull, self.actor, decision)
+        if self.reference is not None and use_reference and not self.critic_only:
+            decision = self._guarded(self.reference.pull, self.actor, decision)
         if self.guard is not None and th.is_grad_enabled():
             self.guard.evaluated(self, decision)
         return decision.values, decision.log_prob, decision.entropy
@@ -216,8 +202,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :raises NotImplementedError: always; the message names what to use instead.
         """
         raise NotImplementedError(
-            "LMActorCriticPolicy has no features extractor; use get_distribution(obs), predict_values(obs) or "
-            "evaluate_actions(obs, actions)"
+            "LMActorCriticPolicy has no features extractor; use get_distribution, predict_values or evaluate_actions"
         )
 
     def _guarded(self, ask: Callable[..., T], *inputs: Any) -> T:

@@ -73,7 +73,7 @@ def warm_start(
     """Let the policy of a learner learn from demonstrations, which is behaviour cloning.
 
     The actor's loss is the mean of -weight · log π(action | prompt): of the phrase that was taken, or of the tokens of
-    the answer. The critic learns the discounted returns, where they are known. Both go through what PPO evaluates and
+    the answer. The critic learns the discounted returns, where they are known. Both go through ``evaluate_actions`` and
     the optimizer of the policy, so that guard rails, checkpoints and the optimizer's state are those of a training. The
     learner's schedules and counters stay as they are.
 
