@@ -18,7 +18,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from lmpolicy.learners import check_batch_size, check_learner
 from lmpolicy.lm import checkpoints
-from lmpolicy.lm.actor import Decision, Evaluation
+from lmpolicy.lm.actor import Decision
 from lmpolicy.lm.actors import make_actor
 from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
@@ -165,16 +165,15 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """Return actions alone, for ``model.predict``."""
         return self._guarded(self.actor.choose, observation, deterministic)
 
-    def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor, use_reference: bool = True) -> Evaluation:
+    def evaluate_actions(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor | None]:
         """Return values, log-probabilities and entropies of given actions, with gradients.
 
         :param obs: uint8 rows of prompts, ``(B, max_bytes)``.
         :param actions: indices of phrases, ``(B,)``, or rows of token ids, ``(B, W)``; any numeric dtype.
-        :param use_reference: False: the entropies are the policy's own, whatever its reference is.
         :return: values ``(B, 1)``, log-probabilities ``(B,)`` and entropies in nats ``(B,)``, all float32.
         """
         decision: Decision = self._guarded(self.actor.evaluate, obs, actions)
-        if self.reference is not None and use_reference and not self.critic_only:
+        if self.reference is not None and not self.critic_only:
             decision = self._guarded(self.reference.pull, self.actor, decision)
         if self.guard is not None and th.is_grad_enabled():
             self.guard.evaluated(self, decision)
@@ -202,7 +201,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :raises NotImplementedError: always; the message names what to use instead.
         """
         raise NotImplementedError(
-            "LMActorCriticPolicy has no features extractor; use get_distribution, predict_values or evaluate_actions"
+            "LMActorCriticPolicy has no features extractor; use get_distribution(obs), predict_values(obs) or "
+            "evaluate_actions(obs, actions)"
         )
 
     def _guarded(self, ask: Callable[..., T], *inputs: Any) -> T:

@@ -24,8 +24,6 @@ from lmpolicy.lm.scorer import Scorer
 
 ROWS = 1024
 """Number of prompts of a rollout that are read or scored at a time for statistics."""
-Evaluation = tuple[th.Tensor, th.Tensor, th.Tensor | None]
-"""Values ``(B, 1)``, log-probabilities ``(B,)`` and entropies ``(B,)``, as SB3's learners take them."""
 
 
 @dataclass(frozen=True)

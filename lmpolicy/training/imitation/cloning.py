@@ -109,7 +109,7 @@ def losses_of(policy: LMActorCriticPolicy, rows: Rows) -> Losses:
     :param rows: minibatch.
     """
     actions = th.from_numpy(rows.actions).to(policy.device)
-    values, log_prob, entropies = policy.evaluate_actions(observations(policy, rows.keys), actions, False)
+    values, log_prob, entropies = policy.evaluate_actions(observations(policy, rows.keys), actions)
     assert entropies is not None
     weights = th.from_numpy(rows.weights).to(log_prob.device)
     actor, entropy = -(weights * log_prob).mean(), entropies.mean()
