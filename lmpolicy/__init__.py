@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lmpolicy.sharing.hub import load_from_hub, package_for_hub, push_to_hub
     from lmpolicy.sharing.minari_recording import record_minari
     from lmpolicy.training.agent.agent import Agent
-    from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
+    from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
     from lmpolicy.training.checkpoints.checkpoints import Checkpoints
     from lmpolicy.training.checkpoints.resuming import resume
     from lmpolicy.training.checkpoints.safe_loading import load
@@ -76,6 +76,7 @@ __all__ = [
     "Prompt",
     "RandomPlay",
     "Reference",
+    "ReferenceSchedule",
     "ScriptOptions",
     "SelfImitation",
     "TextObservationWrapper",
@@ -115,6 +116,7 @@ _LAZY = {
     "Demonstration": "lmpolicy.training.imitation.demonstration",
     "Demonstrations": "lmpolicy.training.imitation.demonstrations",
     "EntropySchedule": "lmpolicy.training.callbacks",
+    "ReferenceSchedule": "lmpolicy.training.callbacks",
     "EnvCopies": "lmpolicy.training.settings.env_settings",
     "EpisodeGroups": "lmpolicy.training.groups.episode_groups",
     "ExpertIteration": "lmpolicy.training.imitation.own_experience",

@@ -1,12 +1,15 @@
-"""Callbacks for what PPO has no argument for: a warm-up of the critic, and a schedule of the entropy bonus."""
+"""Callbacks for what PPO has no argument for: a warm-up of the critic, schedules of entropy bonus and reference."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from lmpolicy.lm.reference import Reference
+from lmpolicy.lm.reference_term import ReferenceTerm
 from lmpolicy.policy import LMActorCriticPolicy
 
 
@@ -73,7 +76,74 @@ class CriticWarmup(BaseCallback):
         policy_of(self).critic_only = False
 
 
-class EntropySchedule(BaseCallback):
+class _Schedule(BaseCallback):
+    """Change a coefficient of the updates linearly over the training.
+
+    The coefficient of an update belongs to the same progress as its learning rate, which SB3 counts to the end of the
+    rollout. So the last update is given ``end``. Outside the updates, the coefficient is what it was.
+
+    :param start: coefficient at the beginning.
+    :param end: coefficient at the end.
+    """
+
+    def __init__(self, start: float, end: float) -> None:
+        super().__init__()
+        self.start, self.end = start, end
+        self._own: tuple[Any, float] | None = None  # who has the coefficient, and what it was before the training
+        self._resumed: float | None = None
+
+    def owner(self) -> Any:
+        """Return who has the coefficient."""
+        raise NotImplementedError
+
+    def get(self, owner: Any) -> float:
+        """Return the coefficient."""
+        raise NotImplementedError
+
+    def set(self, owner: Any, value: float) -> None:
+        """Change the coefficient."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the coefficient before the training."""
+        return {"own": None if self._own is None else self._own[1]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the coefficient before the training.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._resumed = state["own"]
+
+    def _on_training_start(self) -> None:
+        self._put_back()  # if a training was interrupted by an error
+        owner = self.owner()
+        self._own = owner, self.get(owner) if self._resumed is None else self._resumed
+        self._resumed = None
+
+    def _on_rollout_start(self) -> None:
+        assert self._own is not None
+        self.set(*self._own)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        # SB3 updates its own count of the progress after this call, and before the update.
+        assert self._own is not None
+        left = max(0.0, 1.0 - self.num_timesteps / self.locals["total_timesteps"])
+        self.set(self._own[0], self.end + (self.start - self.end) * left)
+
+    def _on_training_end(self) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._own is not None:
+            self.set(*self._own)
+            self._own = None
+
+
+class EntropySchedule(_Schedule):
     """Change PPO's ``ent_coef`` linearly over the training.
 
     A large coefficient at the beginning makes the policy explore. A small one at the end lets the policy become sure.
@@ -84,49 +154,84 @@ class EntropySchedule(BaseCallback):
     :param end: entropy coefficient at the end.
     """
 
-    def __init__(self, start: float, end: float) -> None:
-        super().__init__()
-        self.start, self.end = start, end
-        self._own: tuple[OnPolicyAlgorithm, float] | None = None  # the learner, and its coefficient before the training
-        self._resumed: float | None = None
+    def owner(self) -> OnPolicyAlgorithm:
+        """Return the learner."""
+        return learner_of(self)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the coefficient that the learner had before the training."""
-        return {"own": None if self._own is None else self._own[1]}
+    def get(self, owner: OnPolicyAlgorithm) -> float:
+        """Return the learner's ``ent_coef``.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the coefficient that the learner had before the training.
-
-        :param state: what :meth:`state_dict` returned.
+        :param owner: learner.
         """
-        self._resumed = state["own"]
+        return owner.ent_coef
 
-    def _on_training_start(self) -> None:
-        self._put_back()  # if a training was interrupted by an error
-        learner = learner_of(self)
-        self._own = learner, learner.ent_coef if self._resumed is None else self._resumed
-        self._resumed = None
+    def set(self, owner: OnPolicyAlgorithm, value: float) -> None:
+        """Change the learner's ``ent_coef``.
+
+        :param owner: learner.
+        :param value: coefficient.
+        """
+        owner.ent_coef = value
+
+
+class ReferenceSchedule(_Schedule):
+    """Change the weight of a :class:`~lmpolicy.Reference` linearly over the training.
+
+    A large weight at the beginning keeps what the policy has learnt from demonstrations, while the critic is not good
+    yet. A small one at the end lets the policy become better than these. Progress is counted as by
+    :class:`~lmpolicy.EntropySchedule`. SB3's logger is given ``train/reference_beta``.
+
+    :param start: weight at the beginning, not negative.
+    :param end: weight at the end, not negative.
+    :raises ValueError: if a weight is negative or no number; and when training starts, if the policy has no reference,
+        or adapts its weight to a target.
+    """
+
+    def __init__(self, start: float, end: float) -> None:
+        super().__init__(start, end)
+        self._updated = False  # whether there has been an update in this training
+        for beta in (start, end):
+            Reference(beta=beta)  # refuses what is no weight
+
+    def owner(self) -> ReferenceTerm:
+        """Return the reference of the policy."""
+        reference = policy_of(self).reference
+        if reference is None:
+            raise ValueError(
+                "ReferenceSchedule changes the weight of the policy's reference, but the policy has none: pass "
+                'policy_kwargs={"reference": lmpolicy.Reference(beta=0.1)}'
+            )
+        if reference.settings.target is not None:
+            raise ValueError(
+                "the reference adapts its weight to a target, which ReferenceSchedule would undo: leave one of both out"
+            )
+        return reference
+
+    def get(self, owner: ReferenceTerm) -> float:
+        """Return the weight of the reference.
+
+        :param owner: reference of the policy.
+        """
+        return owner.beta
+
+    def set(self, owner: ReferenceTerm, value: float) -> None:
+        """Change the weight of the reference.
+
+        :param owner: reference of the policy.
+        :param value: weight.
+        """
+        owner.settings = replace(owner.settings, beta=value)
 
     def _on_rollout_start(self) -> None:
         assert self._own is not None
-        learner_of(self).ent_coef = self._own[1]
+        if self._updated:
+            self.logger.record("train/reference_beta", self.get(self._own[0]))  # of the update that is over
+        self._updated = True
+        super()._on_rollout_start()
 
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        # SB3 updates its own count of the progress after this call, and before the update.
-        left = max(0.0, 1.0 - self.num_timesteps / self.locals["total_timesteps"])
-        learner_of(self).ent_coef = self.end + (self.start - self.end) * left
-
-    def _on_training_end(self) -> None:
-        self._put_back()
-
-    def _put_back(self) -> None:
-        if self._own is not None:
-            learner, coefficient = self._own
-            learner.ent_coef = coefficient
-            self._own = None
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self._updated = False
 
 
 def learner_of(callback: BaseCallback) -> OnPolicyAlgorithm:

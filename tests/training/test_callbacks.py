@@ -1,4 +1,4 @@
-"""A critic that learns first, and an entropy bonus that changes with progress."""
+"""A critic that learns first, and coefficients that change with progress: of the entropy bonus and of a reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
 
-from lmpolicy import CriticWarmup, EntropySchedule
+from lmpolicy import CriticWarmup, EntropySchedule, Reference, ReferenceSchedule
 
 
 class Note(BaseCallback):
@@ -208,3 +208,60 @@ def test_a_rollout_beyond_the_end_has_the_last_coefficient(llama: str) -> None:
     model, note = ppo(llama, make_vec_env(corridor, 2), batch_size=16, n_epochs=1), Coefficients()
     model.learn(20, callback=[EntropySchedule(0.4, 0.1), note])
     assert [one[0] for one in note.found] == pytest.approx([0.16, 0.1])
+
+
+class Betas(BaseCallback):
+    """Keeps the weight of the reference in each update, and what the log is told of the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+        self.acting: list[float] = []
+        self.logged: list[float] = []
+
+    def _on_rollout_start(self) -> None:
+        self.acting.append(self.model.policy.reference.beta)
+        if "train/reference_beta" in self.logger.name_to_value:
+            self.logged.append(self.logger.name_to_value["train/reference_beta"])
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.found.append(self.model.policy.reference.beta)
+
+
+def with_reference(model: str, **reference: Any) -> PPO:
+    """A learner that a reference holds."""
+    reference = {"reference": Reference(**reference)}
+    return ppo(model, make_vec_env(corridor, 2), reference, batch_size=16, n_epochs=1, learning_rate=0.01)
+
+
+def test_the_weight_of_a_reference_follows_the_learning_rate(llama: str) -> None:
+    model, schedule = with_reference(llama, beta=7.0), ReferenceSchedule(0.4, 0.0)
+    for _ in range(2):  # a second training begins anew
+        note = Betas()
+        model.learn(4 * 16, callback=[schedule, note])
+        assert note.found == pytest.approx([0.3, 0.2, 0.1, 0.0])
+        assert note.acting == [7.0] * 4
+        assert note.logged == pytest.approx([0.3, 0.2, 0.1])
+        assert model.policy.reference.beta == 7.0
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1, 1000.0])
+def test_a_scheduled_weight_is_that_of_a_reference_with_it(llama: str, beta: float) -> None:
+    """A schedule that stays at a weight trains what a reference with this weight trains."""
+    model = with_reference(llama, beta=0.3).learn(4 * 16, callback=ReferenceSchedule(beta, beta))
+    same, other = with_reference(llama, beta=beta).learn(4 * 16), with_reference(llama, beta=0.3).learn(4 * 16)
+    assert not changed(weights(model), weights(same))
+    assert changed(weights(model), weights(other))
+
+
+def test_what_a_schedule_of_the_reference_refuses(llama: str) -> None:
+    for start, end in ((-0.1, 0.0), (0.1, -0.1), (0.1, "none")):
+        with pytest.raises(ValueError, match="beta of the reference must be a number that is not negative"):
+            ReferenceSchedule(start, end)
+    with pytest.raises(ValueError, match="the policy has none: pass policy_kwargs"):
+        ppo(llama, make_vec_env(corridor, 2)).learn(16, callback=ReferenceSchedule(0.1, 0.0))
+    with pytest.raises(ValueError, match="adapts its weight to a target"):
+        with_reference(llama, beta=0.1, target=0.05).learn(16, callback=ReferenceSchedule(0.1, 0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy import models
 from lmpolicy.envs import require_package
-from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule
+from lmpolicy.lm.reference import Reference
+from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
 from lmpolicy.training.settings.env_settings import EnvSettings
 
 
@@ -89,7 +90,8 @@ class Hyperparameters(EnvSettings):
     critic_warmup: int = 0
     """Number of rollouts at the beginning that train only the critic. See :class:`~lmpolicy.CriticWarmup`."""
     reference: Mapping[str, Any] | None = None
-    """Arguments of :class:`~lmpolicy.Reference`, which holds the policy near what it was. None: nothing holds it."""
+    """Arguments of :class:`~lmpolicy.Reference`, which holds the policy near what it was. ``beta`` may be a pair. None:
+    nothing holds it."""
 
     @property
     def ppo(self) -> dict[str, Any]:
@@ -113,7 +115,7 @@ class Hyperparameters(EnvSettings):
                 "score_normalization": self.score_normalization,
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
-                **({} if self.reference is None else {"reference": dict(self.reference)}),
+                **({} if self.reference is None else {"reference": {**self.reference, "beta": self._betas()[0]}}),
                 **({} if self.optimizer == "Adam" else self._optimizer()),
             },
         }
@@ -127,16 +129,28 @@ class Hyperparameters(EnvSettings):
             )
         return {"optimizer_class": found}
 
-    def callbacks(self) -> list[BaseCallback]:
-        """Make the callbacks of these settings: critic warm-up and entropy schedule.
+    def _betas(self) -> tuple[float, float]:
+        """Return the weight of the reference at the beginning and at the end."""
+        assert self.reference is not None
+        beta = self.reference.get("beta", Reference.beta)
+        if not isinstance(beta, Sequence):
+            return beta, beta
+        if len(beta) != 2:
+            raise ValueError(f"beta of the reference is a number, or the first and the last one; got {beta!r}")
+        return beta[0], beta[1]
 
-        PPO has no argument for either of them.
+    def callbacks(self) -> list[BaseCallback]:
+        """Make the callbacks of these settings: critic warm-up, schedules of the entropy bonus and of the reference.
+
+        PPO has no argument for any of them.
         """
         callbacks: list[BaseCallback] = []
         if self.critic_warmup:
             callbacks.append(CriticWarmup(self.critic_warmup))
         if self.ent_coef[0] != self.ent_coef[1]:
             callbacks.append(EntropySchedule(*self.ent_coef))
+        if self.reference is not None and len(set(self._betas())) > 1:
+            callbacks.append(ReferenceSchedule(*self._betas()))
         return callbacks
 
     def for_free_text(self) -> Hyperparameters:
@@ -147,7 +161,7 @@ class Hyperparameters(EnvSettings):
         """
         return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
 
-    def after_warm_start(self, beta: float = 0.1) -> Hyperparameters:
+    def after_warm_start(self, beta: float | tuple[float, float] = (0.1, 0.0)) -> Hyperparameters:
         """Return settings for a policy that has learnt from demonstrations.
 
         The first updates of PPO would destroy what it has learnt, because the critic knows nothing yet. So the first
@@ -155,7 +169,8 @@ class Hyperparameters(EnvSettings):
         bonus for random actions, and a :class:`~lmpolicy.Reference` holds the policy near the one that the training
         begins with.
 
-        :param beta: weight of the reference. The better the demonstrations, the more is right.
+        :param beta: weight of the reference at the beginning and at the end, or all the time. The better the
+            demonstrations, the more is right. At 0, the policy is free to become better than they are.
         """
         first, last = self.learning_rate
         return replace(

@@ -21,6 +21,7 @@ from lmpolicy import (
     Hyperparameters,
     LMActorCriticPolicy,
     Reference,
+    ReferenceSchedule,
     hyperparameters,
 )
 from lmpolicy.envs import TEXT_WORLD
@@ -195,8 +196,15 @@ def test_after_a_warm_start_the_policy_is_held(env_id: str) -> None:
     settings = plain.after_warm_start()
     assert "reference" not in plain.ppo["policy_kwargs"]
     assert settings.ppo["policy_kwargs"]["reference"] == {"beta": 0.1, "of": "start"}
-    assert settings.after_warm_start(beta=0.5).reference == {"beta": 0.5, "of": "start"}
-    assert [type(one) for one in settings.callbacks()] == [CriticWarmup]
+    warm_up, schedule = settings.callbacks()
+    assert isinstance(warm_up, CriticWarmup)
+    assert isinstance(schedule, ReferenceSchedule)
+    assert (schedule.start, schedule.end) == (0.1, 0.0)
+    steady = plain.after_warm_start(beta=0.5)
+    assert steady.ppo["policy_kwargs"]["reference"] == {"beta": 0.5, "of": "start"}
+    assert [type(one) for one in steady.callbacks()] == [CriticWarmup]
+    with pytest.raises(ValueError, match="a number, or the first and the last one"):
+        _ = plain.after_warm_start(beta=(0.1, 0.05, 0.0)).ppo  # type: ignore[arg-type]
     assert settings.ppo["normalize_advantage"] is False
     assert settings.ppo["ent_coef"] == 0
     assert settings.learning_rate == tuple(rate / 5 for rate in plain.learning_rate)
