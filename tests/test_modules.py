@@ -41,10 +41,10 @@ def test_describe_imports_neither_torch_nor_transformers():
         "report.page",
         "report.recording",
         "wrapper",
-        "training.demonstrations",
-        "training.hyperparameters",
+        "training.imitation.demonstrations",
+        "training.settings.hyperparameters",
         "training.multi_env",
-        "training.script_options",
+        "training.settings.script_options",
         "training.shaping",
     ],
 )
