@@ -46,6 +46,7 @@ PLANS = {
     "babyai-redball": Plan(20_480, 2_048, 50),
     "babyai-goobj": Plan(40_960, 4_096, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
+    "textworld-side-rooms": Plan(16_384, 2_048, 50),
     "tomato-salad": Plan(20_480, 2_048, 100),
     "household-food": Plan(20_480, 2_048, 100),
     "household-entertainment": Plan(20_480, 2_048, 100),
