@@ -5,10 +5,10 @@
     python examples/warm_start.py --demonstrations walks.jsonl  # or a file with a turn on each line
 
 A scripted expert walks a few times. The model clones what it did: behaviour cloning of the actor, returns for the
-critic. Then it learns by itself, in small steps, so that it does not forget the way. Prints how often the untrained,
-the cloned and the trained model arrive. Writes demonstrations and checkpoint to a new folder in runs/warm_start. Ctrl-C
-ends the training early. With --resume runs/warm_start/1 and otherwise the same arguments, a run that was stopped goes
-on.
+critic. Then it learns by itself, in small steps and held by a reference, so that it does not forget the way. Prints how
+often the untrained, the cloned and the trained model arrive. Writes demonstrations and checkpoint to a new folder in
+runs/warm_start. Ctrl-C ends the training early. With --resume runs/warm_start/1 and otherwise the same arguments, a run
+that was stopped goes on.
 """
 
 import time
@@ -27,8 +27,9 @@ from lmpolicy import Demonstrations, LMActorCriticPolicy, TextObservationWrapper
 ENV_ID = "FrozenLake-v1"
 NAMED = lmpolicy.hyperparameters(ENV_ID, is_slippery=False)
 """Settings that were found by experiment, for a training from scratch. ``print(NAMED)`` shows them."""
-SETTINGS = replace(NAMED, total_timesteps=8_192, learning_rate=(1e-4, 1e-5), ent_coef=(0.0, 0.0), critic_warmup=2)
-"""Settings after a warm start: small steps, no bonus for trying other things, and a critic that learns first."""
+SETTINGS = replace(NAMED.after_warm_start(), total_timesteps=8_192)
+"""Settings after a warm start: small steps, no bonus for trying other things, a critic that learns first, and a
+reference that holds the policy near what it has cloned."""
 GAMES = 20
 """Number of episodes that the expert plays."""
 WAY = {0: "move down", 4: "move down", 8: "move right", 9: "move down", 13: "move right", 14: "move right"}
