@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +42,9 @@ class World(Protocol[S]):
         """Return what a legal macro-action leads to."""
 
 
+W = TypeVar("W", bound=World[Any])
+
+
 def legal_mask(world: World[S], state: S) -> NDArray[np.int8]:
     """Return 1 for each legal macro-action and 0 for the others, as Gymnasium's masks are.
 
@@ -64,6 +68,54 @@ def take(world: World[S], state: S, action: int) -> tuple[Outcome[S], float, dic
     reward = outcome.points + STEP_REWARD * outcome.steps
     info = {MASK: legal_mask(world, outcome.state), "steps": outcome.steps}
     return outcome, reward, {**info, "accepted": accepted, "is_success": outcome.success}
+
+
+class MacroActionEnv(gym.Env, Generic[W, S]):
+    """An env whose actions are macro-actions. A subclass draws the world in ``reset``, and says what is observed."""
+
+    world: W | None = None
+    """The rules of this episode."""
+    state: S | None = None
+    """Where it stands."""
+
+    def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+        """Take a macro-action.
+
+        :param action: number of the macro-action, in the order of the phrases of the words for this env.
+        :return: as in Gymnasium. ``info`` has ``action_mask``, ``steps`` (that the macro-action lasted), ``accepted``
+            (whether it was legal) and ``is_success``.
+        """
+        world, state = self.running()
+        outcome, reward, info = take(world, state, int(action))
+        self.state = outcome.state
+        return self.observe(), reward, outcome.success, False, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return for each macro-action whether it is legal, as MaskablePPO asks for it."""
+        return legal_mask(*self.running()).astype(bool)
+
+    def running(self) -> tuple[W, S]:
+        """Return the rules of this episode, and where it stands.
+
+        :raises gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self.world is None or self.state is None:
+            raise gym.error.ResetNeeded("call env.reset() first")
+        return self.world, self.state
+
+    def begin(self, world: W, state: S) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Begin an episode.
+
+        :param world: its rules.
+        :param state: its first state.
+        :return: what ``reset`` returns.
+        """
+        self.world, self.state = world, state
+        return self.observe(), {MASK: legal_mask(world, state)}
+
+    def observe(self) -> NDArray[np.int64]:
+        """Return the observation of the state."""
+        raise NotImplementedError
 
 
 def shortest_plan(

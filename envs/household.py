@@ -44,9 +44,8 @@ from lmpolicy.envs._house import (
     House,
     HouseState,
 )
-from lmpolicy.envs._macro_actions import legal_mask, take
+from lmpolicy.envs._macro_actions import MacroActionEnv
 from lmpolicy.envs._words import listed
-from lmpolicy.text.action_masks import MASK
 from lmpolicy.text.task import TextTask
 
 PLACES = (*TABLES.values(), FRIDGE, MICROWAVE, HANDS)
@@ -65,7 +64,7 @@ GOALS = {
 }
 
 
-class HouseholdEnv(gym.Env):
+class HouseholdEnv(MacroActionEnv[House, HouseState]):
     """Do an everyday task in a house that is drawn at random: the plan of its rooms, and where everything is.
 
     Example:
@@ -114,8 +113,6 @@ class HouseholdEnv(gym.Env):
         self.action_space = spaces.Discrete(len(PHRASES))
         places, seen = [len(PLACES) + 1] * len(THINGS), [2] * (len(ROOMS) + 1)
         self.observation_space = spaces.MultiDiscrete([len(ROOMS), *places, 3, 3, 3, 2, *seen])
-        self.house: House | None = None
-        self.state: HouseState | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -130,27 +127,10 @@ class HouseholdEnv(gym.Env):
         def draw(choices: Sequence[str]) -> str:
             return choices[int(self.np_random.integers(len(choices)))]
 
-        self.house = House(PLANS[draw(self.plans)], self.task, self.distractors)
+        house = House(PLANS[draw(self.plans)], self.task, self.distractors)
         places = {thing: draw(starts) for thing, starts in STARTS.items()}
         opened = [MICROWAVE] if self.np_random.random() < 0.5 else []
-        self.state = self.house.start(draw(ROOMS), places, opened, known=not self.partial_view)
-        return self._observe(), {MASK: legal_mask(self.house, self.state)}
-
-    def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        """Take a macro-action.
-
-        :param action: number of the macro-action, in the order of the phrases of the words for this env.
-        :return: as in Gymnasium. ``info`` has ``action_mask``, ``steps`` (that the macro-action lasted), ``accepted``
-            (whether it was legal) and ``is_success``.
-        """
-        house, state = self.running()
-        outcome, reward, info = take(house, state, int(action))
-        self.state = outcome.state
-        return self._observe(), reward, outcome.success, False, info
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return for each macro-action whether it is legal, as MaskablePPO asks for it."""
-        return legal_mask(*self.running()).astype(bool)
+        return self.begin(house, house.start(draw(ROOMS), places, opened, known=not self.partial_view))
 
     def render(self) -> str | None:
         """List what the agent knows."""
@@ -158,23 +138,15 @@ class HouseholdEnv(gym.Env):
             return None
         words = Household()
         words.bind(self)
-        return words.format_observation(self._observe())
+        return words.format_observation(self.observe())
 
     @property
     def things(self) -> tuple[str, ...]:
         """The things that are in the house."""
         return THINGS if self.distractors else TASKS[self.task]
 
-    def running(self) -> tuple[House, HouseState]:
-        """Return the rules of this episode, and where it stands.
-
-        :raises gymnasium.error.ResetNeeded: before the first reset.
-        """
-        if self.house is None or self.state is None:
-            raise gym.error.ResetNeeded("call env.reset() first")
-        return self.house, self.state
-
-    def _observe(self) -> NDArray[np.int64]:
+    def observe(self) -> NDArray[np.int64]:
+        """Return the observation of the state."""
         _, state = self.running()
         boxes = [(box in state.open) + CLOSED if ROOM_OF[box] in state.seen else UNSEEN for box in (FRIDGE, MICROWAVE)]
         known = [thing in self.things and state.knows(thing) for thing in THINGS]

@@ -40,9 +40,8 @@ from lmpolicy.envs._kitchen import (
     counters_of,
     floor_of,
 )
-from lmpolicy.envs._macro_actions import legal_mask, take
+from lmpolicy.envs._macro_actions import MacroActionEnv
 from lmpolicy.envs._words import listed
-from lmpolicy.text.action_masks import MASK
 from lmpolicy.text.task import TextTask
 
 NOT_FOUND, COUNTER, ON_RED, ON_GREEN, IN_HANDS, ON_PLATE = range(6)
@@ -54,7 +53,7 @@ LARGEST_VIEW = 6
 """From which on the cook sees the whole kitchen."""
 
 
-class TomatoSaladEnv(gym.Env):
+class TomatoSaladEnv(MacroActionEnv[Kitchen, KitchenState]):
     """Make a salad in a kitchen that is drawn at random: layout, places of all things and furniture, and the cook's.
 
     Example:
@@ -102,8 +101,6 @@ class TomatoSaladEnv(gym.Env):
         places, chopped, found, unseen = [6] * len(THINGS), [2] * len(VEGETABLES), [2] * len(FURNITURE), [2]
         steps = [FARTHEST + 2] * (len(THINGS) + len(FURNITURE))
         self.observation_space = spaces.MultiDiscrete([*places, *chopped, *found, *steps, *unseen])
-        self.kitchen: Kitchen | None = None
-        self.state: KitchenState | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -119,25 +116,8 @@ class TomatoSaladEnv(gym.Env):
         floor, counters = floor_of(rows), counters_of(rows)
         spots = [counters[int(spot)] for spot in random.permutation(len(counters))[: len(FURNITURE) + len(THINGS)]]
         furniture = dict(zip(FURNITURE, spots[: len(FURNITURE)], strict=True))
-        self.kitchen = Kitchen(rows, furniture, RECIPES[self.recipe], self.view)
-        self.state = self.kitchen.start(floor[int(random.integers(len(floor)))], spots[len(FURNITURE) :])
-        return self._observe(), {MASK: legal_mask(self.kitchen, self.state)}
-
-    def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
-        """Take a macro-action.
-
-        :param action: number of the macro-action, in the order of the phrases of the words for this env.
-        :return: as in Gymnasium. ``info`` has ``action_mask``, ``steps`` (that the macro-action lasted), ``accepted``
-            (whether it was legal) and ``is_success``.
-        """
-        kitchen, state = self.running()
-        outcome, reward, info = take(kitchen, state, int(action))
-        self.state = outcome.state
-        return self._observe(), reward, outcome.success, False, info
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return for each macro-action whether it is legal, as MaskablePPO asks for it."""
-        return legal_mask(*self.running()).astype(bool)
+        kitchen = Kitchen(rows, furniture, RECIPES[self.recipe], self.view)
+        return self.begin(kitchen, kitchen.start(floor[int(random.integers(len(floor)))], spots[len(FURNITURE) :]))
 
     def render(self) -> str | None:
         """Draw what the cook has seen; ``?`` is what was not seen."""
@@ -155,16 +135,8 @@ class TomatoSaladEnv(gym.Env):
             for row, line in enumerate(kitchen.rows)
         )
 
-    def running(self) -> tuple[Kitchen, KitchenState]:
-        """Return the rules of this episode, and where it stands.
-
-        :raises gymnasium.error.ResetNeeded: before the first reset.
-        """
-        if self.kitchen is None or self.state is None:
-            raise gym.error.ResetNeeded("call env.reset() first")
-        return self.kitchen, self.state
-
-    def _observe(self) -> NDArray[np.int64]:
+    def observe(self) -> NDArray[np.int64]:
+        """Return the observation of the state."""
         kitchen, state = self.running()
         boards = {kitchen.furniture[board]: code for board, code in zip(BOARDS, (ON_RED, ON_GREEN), strict=True)}
         codes: dict[Any, int] = {**boards, HANDS: IN_HANDS, PLATE: ON_PLATE}

@@ -23,9 +23,9 @@ def house(
     """A house with things in places of one's choice."""
     env = HouseholdEnv(task, plans=["row"], distractors=distractors)
     env.reset(seed=0)
-    assert env.house is not None
+    assert env.world is not None
     where = {"pancake": "kitchen table", "chips": "shelf", "milk": FRIDGE, **places}
-    env.state = env.house.start(room, where, opened, known=False)
+    env.state = env.world.start(room, where, opened, known=False)
     return env
 
 
@@ -46,7 +46,7 @@ def legal(env: HouseholdEnv) -> set[str]:
 def text(env: HouseholdEnv) -> str:
     task = Household()
     task.bind(env)
-    return task.format_observation(env._observe())
+    return task.format_observation(env.observe())
 
 
 def test_pancake_is_heated() -> None:
@@ -157,7 +157,7 @@ def test_other_rooms_are_hidden(room: str) -> None:
     for pancake in STARTS["pancake"]:
         for chips in STARTS["chips"]:
             env = house(room=room, pancake=pancake, chips=chips, milk=FRIDGE)
-            rows.add((tuple(env._observe()), tuple(env.action_masks()), text(env)))
+            rows.add((tuple(env.observe()), tuple(env.action_masks()), text(env)))
     # Only what is on this room's own table makes a difference.
     own = {"kitchen": (1, 1), "living room": (1, 0), "bedroom": (0, 1), "pantry": (1, 1)}[room]
     assert len(rows) == 2 ** sum(own)

@@ -73,7 +73,7 @@ def test_seed_decides_everything(world: MacroWorld) -> None:
 def test_step_accepts_what_the_mask_allows(world: MacroWorld) -> None:
     refused = 0
     for inner, info in states(world):
-        here, before = inner.state, inner._observe()
+        here, before = inner.state, inner.observe()
         assert np.array_equal(info["action_mask"], inner.action_masks())
         for action in range(inner.action_space.n):
             observation, reward, terminated, _, after = inner.step(action)
@@ -165,7 +165,7 @@ def test_text_tells_all_but_the_number_of_steps(world: MacroWorld) -> None:
     task.bind(env)
     texts: dict[str, set[tuple[int, ...]]] = {}
     for inner, _ in states(world, episodes=20, steps=50):
-        row = inner._observe()
+        row = inner.observe()
         numbers_told = (*row[:8], *row[14:]) if isinstance(task, TomatoSalad) else told_of_house(row, inner)
         text = task.format_observation(row)
         texts.setdefault(text, set()).add(tuple(int(number) for number in numbers_told))

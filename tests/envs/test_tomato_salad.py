@@ -47,7 +47,7 @@ def legal(env: TomatoSaladEnv) -> set[str]:
 
 
 def text(env: TomatoSaladEnv, **kwargs: Any) -> str:
-    return TomatoSalad(**kwargs).format_observation(env._observe())
+    return TomatoSalad(**kwargs).format_observation(env.observe())
 
 
 def test_salad_is_made_and_served() -> None:
@@ -110,11 +110,11 @@ def test_chopping_takes_three_steps_beside_the_walk() -> None:
 def test_a_walk_is_as_long_as_the_way_round_the_counters() -> None:
     """In the divided kitchen, from (1, 2) to the counter above (1, 4): over (3, 3), the only gap."""
     env = kitchen(layouts=["divided"])
-    assert env.kitchen is not None
+    assert env.world is not None
     assert env.state is not None
     env.state = replace(env.state, cook=(1, 2), places=((0, 4), *env.state.places[1:]))
-    env.kitchen.furniture = dict.fromkeys(env.kitchen.furniture, (6, 2))
-    assert env.kitchen.steps_to(env.state, "tomato") == 6
+    env.world.furniture = dict.fromkeys(env.world.furniture, (6, 2))
+    assert env.world.steps_to(env.state, "tomato") == 6
     _, _, _, _, info = env.step(PHRASES.index("take the tomato"))
     assert info["steps"] == 7
     assert env.state.cook == (1, 4)
@@ -124,32 +124,32 @@ def test_a_walk_is_as_long_as_the_way_round_the_counters() -> None:
 def test_what_was_not_seen_is_hidden(seed: int) -> None:
     env = TomatoSaladEnv(layouts=["open"])
     observation, _ = env.reset(seed=seed)
-    state, kitchen_ = env.state, env.kitchen
+    state, kitchen_ = env.state, env.world
     assert state is not None
     assert kitchen_ is not None
     hidden = [cell for cell in kitchen_.counters if cell not in state.seen]
     assert len(hidden) >= 8
     for place in hidden:
         env.state = replace(state, places=(place, *state.places[1:]))
-        other = env._observe()
+        other = env.observe()
         assert other[0] == other[8] == 0
         assert not env.action_masks()[PHRASES.index("take the tomato")]
         assert "tomato" not in text(env).partition("Not found yet")[0]
     shown = next(cell for cell in kitchen_.counters if cell in state.seen and cell not in state.places)
     env.state = replace(state, places=(shown, *state.places[1:]))
-    assert env._observe()[0] == 1
+    assert env.observe()[0] == 1
     assert env.action_masks()[PHRASES.index("take the tomato")]
     furniture = dict(kitchen_.furniture)
     env.state = state
     for name in furniture:
         kitchen_.furniture = {**furniture, name: hidden[0]}
-        first = env._observe(), env.action_masks()
+        first = env.observe(), env.action_masks()
         kitchen_.furniture = {**furniture, name: hidden[1]}
         assert all(
-            np.array_equal(one, two) for one, two in zip(first, (env._observe(), env.action_masks()), strict=True)
+            np.array_equal(one, two) for one, two in zip(first, (env.observe(), env.action_masks()), strict=True)
         )
     kitchen_.furniture = furniture
-    assert np.array_equal(observation, env._observe())
+    assert np.array_equal(observation, env.observe())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -174,9 +174,9 @@ def test_expert_needs_one_board() -> None:
     """With the second board out of view, the expert uses the first for both vegetables."""
     env = kitchen()
     assert env.state is not None
-    assert env.kitchen is not None
-    env.state = replace(env.state, seen=env.state.seen - {env.kitchen.furniture["green board"]})
-    env.kitchen._views = dict.fromkeys(env.kitchen.floor, frozenset())
+    assert env.world is not None
+    env.state = replace(env.state, seen=env.state.seen - {env.world.furniture["green board"]})
+    env.world._views = dict.fromkeys(env.world.floor, frozenset())
     expert, terminated, taken = TomatoSaladExpert(env), False, []
     while not terminated:
         taken.append(PHRASES[expert.action()])
