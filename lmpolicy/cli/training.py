@@ -20,6 +20,7 @@ from lmpolicy.cli.runs import Run
 from lmpolicy.cli.told import in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.text.spaces import TokenSpace
 from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
 from lmpolicy.training.checkpoints.saving import new_run, save
@@ -30,8 +31,10 @@ from lmpolicy.training.watching.watching import WatchLearning
 
 WATCHED = 20
 """About how many times a training records an episode and asks the same prompts."""
-FEW_EPISODES = 10
-"""Number of demonstrated episodes below which a held-out tenth would say nothing."""
+FEW_TURNS = 100
+"""Number of demonstrated turns below which a held-out tenth would say nothing."""
+FROM_FEW = {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 0.5}
+"""Arguments of a warm start from few turns, from which a policy would be too sure of all that they do not show."""
 RATE = 5e-4
 """Learning rate of a warm start: there is nothing to forget yet."""
 
@@ -142,6 +145,18 @@ def _demonstrations(settings: RunSettings) -> Demonstrations | None:
     return Demonstrations.from_jsonl(settings.demonstrations, settings.make_one())
 
 
+def cloning_arguments(played: Demonstrations, model: OnPolicyAlgorithm) -> dict[str, Any]:
+    """Return arguments of a warm start that suit the number of turns.
+
+    :param played: what it learns from.
+    :param model: learner. One that writes gets no entropy bonus, which would be one for any token.
+    """
+    if len(played) >= FEW_TURNS and len(played.episodes) > 1:
+        return {}
+    writes = isinstance(model.action_space, TokenSpace)
+    return {name: value for name, value in FROM_FEW.items() if name != "ent_coef" or not writes}
+
+
 def _learn(
     run: Run,
     model: OnPolicyAlgorithm,
@@ -155,8 +170,9 @@ def _learn(
     model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
     if played is not None:
         console.print(f"Learning from {played!r}")
-        few = len(played.episodes) < FEW_EPISODES
-        found = warm_start(model, played, learning_rate=RATE, validation=0.0 if few else 0.1, seed=run.settings.seed)
+        found = warm_start(
+            model, played, learning_rate=RATE, seed=run.settings.seed, **cloning_arguments(played, model)
+        )
         console.print(
             f"Its most likely phrase is the one that was played in {found.best.get('accuracy', 0):.0%} of turns."
         )

@@ -7,15 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gymnasium as gym
 import pytest
 import torch as th
 import yaml
 from helpers.commands import ENV, TINY, lmpolicy, succeed
+from helpers.played import turn
 from rich.console import Console
 from stable_baselines3 import PPO
 
@@ -23,6 +26,7 @@ import lmpolicy as package
 from lmpolicy.cli.progress import ProgressFile, TrainingBar
 from lmpolicy.cli.run_settings import RunSettings
 from lmpolicy.cli.told import in_words
+from lmpolicy.cli.training import cloning_arguments
 
 LONGER = [*TINY, "--steps", "256"]
 CHANGED = ["-s", "learning_rate=1e-4", "-s", "history=2", "-s", "temperature=2"]
@@ -248,3 +252,22 @@ def test_files_for_tensorboard(project: Path) -> None:
     run = succeed("train", ENV, *TINY, "--tensorboard", "--json").facts["run"]
     assert list(Path(run).glob("events.out.tfevents.*"))
     succeed("report", run)
+
+
+@pytest.mark.parametrize(
+    ("turns", "episodes", "writes", "expected"),
+    [
+        (99, 20, False, {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 0.5}),
+        (99, 20, True, {"validation": 0.0, "epochs": 20, "batch_size": 8}),
+        (100, 1, False, {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 0.5}),
+        (100, 2, False, {}),
+    ],
+)
+def test_few_demonstrations_are_cloned_with_an_entropy_bonus(
+    turns: int, episodes: int, writes: bool, expected: dict[str, float], tiny_models: dict[str, Path]
+) -> None:
+    played = package.Demonstrations([replace(turn(), episode=number * episodes // turns) for number in range(turns)])
+    assert len(played.episodes) == episodes
+    words = {"action_mode": "generate", "tokenizer": str(tiny_models["llama"])} if writes else {}
+    model = SimpleNamespace(action_space=package.TextObservationWrapper(gym.make("CartPole-v1"), **words).action_space)
+    assert cloning_arguments(played, cast(PPO, model)) == expected
