@@ -19,6 +19,7 @@ GUIDES = ("choose-a-way", "which-settings")
 PAGES = (
     "README.md",
     "docs/results.md",
+    "docs/speed.md",
     "lmpolicy/bundled/MODEL_CARD.md",
     *(f"docs/guide/{name}.md" for name in GUIDES),
 )
