@@ -15,7 +15,7 @@ import pytest
 from helpers import claims
 from helpers.source_code import ROOT
 
-GUIDES = ("choose-a-way", "which-settings")
+GUIDES = ("choose-a-way", "several-processes", "which-settings")
 PAGES = (
     "README.md",
     "docs/results.md",
