@@ -20,6 +20,7 @@ PAGES = (
     "README.md",
     "docs/results.md",
     "docs/speed.md",
+    "docs/tuning.md",
     "lmpolicy/bundled/MODEL_CARD.md",
     *(f"docs/guide/{name}.md" for name in GUIDES),
 )
