@@ -15,9 +15,10 @@ import pytest
 from helpers import claims
 from helpers.source_code import ROOT
 
-GUIDES = ("choose-a-way", "several-processes", "which-settings")
+GUIDES = ("choose-a-way", "faq", "models", "several-processes", "which-settings")
 PAGES = (
     "README.md",
+    "docs/mutants.md",
     "docs/results.md",
     "docs/speed.md",
     "docs/tuning.md",
