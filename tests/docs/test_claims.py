@@ -15,10 +15,13 @@ import pytest
 from helpers import claims
 from helpers.source_code import ROOT
 
-GUIDES = ("choose-a-way", "which-settings")
+GUIDES = ("choose-a-way", "faq", "foreign-envs", "macro-worlds", "models", "several-processes", "which-settings")
 PAGES = (
     "README.md",
+    "docs/mutants.md",
     "docs/results.md",
+    "docs/speed.md",
+    "docs/tuning.md",
     "lmpolicy/bundled/MODEL_CARD.md",
     *(f"docs/guide/{name}.md" for name in GUIDES),
 )

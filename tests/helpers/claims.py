@@ -25,7 +25,7 @@ the rows are those values. Then, for each column of the table, how its cells are
 of the file, or what is computed. ``each(x)`` is a list of numbers, one for each row of the file. A cell may be of one
 form ``or`` another. Cells that are empty claim nothing, and a dash stands for what is not a number in the file.
 ``lake (classic as classic+help)`` looks for another value in one row. ``<!-- checked by PATH -->`` names the test that
-compares a table.
+compares a table, and those that follow it without a text between.
 """
 
 from __future__ import annotations
@@ -177,15 +177,16 @@ def blocks(page: Path) -> list[Block]:
         part = part.strip()
         alone = COMMENT.fullmatch(part)
         if part.startswith("#"):
-            section = part.lstrip("# ").splitlines()[0]
+            section, marker = part.lstrip("# ").splitlines()[0], ""
             part = "\n".join(part.splitlines()[1:]).strip()
         if alone and (TABLE.match(alone[1]) or CHECKED.match(alone[1])):
             marker = alone[1]
         elif alone and found:  # behind a table, which it would end, there is an empty line
             found[-1].text += f"\n{part}"
         elif part:
-            found.append(Block(section, part, marker if part.startswith("|") else ""))
-            marker = ""
+            marker = marker if part.startswith("|") else ""
+            found.append(Block(section, part, marker))
+            marker = marker if CHECKED.match(marker) else ""
     return [check(block) for block in found]
 
 
