@@ -15,7 +15,16 @@ import pytest
 from helpers import claims
 from helpers.source_code import ROOT
 
-GUIDES = ("choose-a-way", "faq", "foreign-envs", "macro-worlds", "models", "several-processes", "which-settings")
+GUIDES = (
+    "choose-a-way",
+    "faq",
+    "foreign-envs",
+    "group-advantages",
+    "macro-worlds",
+    "models",
+    "several-processes",
+    "which-settings",
+)
 PAGES = (
     "README.md",
     "docs/mutants.md",
