@@ -17,7 +17,6 @@ rollout.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,6 +32,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import add_rows, read_rows
 from lmpolicy import Agent, Hyperparameters, LMActorCriticPolicy
 
 ENV_ID = "Blackjack-v1"
@@ -119,30 +119,12 @@ def rollouts(way: str, n_envs: int, args: argparse.Namespace) -> Callable[[], in
     return go_on
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows that are there."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path: Path, fields: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Add the rows of a finished cell."""
-    begins = not path.exists()
-    with path.open("a", newline="") as file:
-        table = csv.DictWriter(file, fields, lineterminator="\n")
-        if begins:
-            table.writeheader()
-        table.writerows(rows)
-
-
 def measure_returns(path: Path, args: argparse.Namespace) -> None:
     """Train and evaluate each cell that is not in the table."""
     env = lmpolicy.hyperparameters(ENV_ID).make_env(seed=12_345, n_envs=50, training=False)
     for seed in args.seeds:
         for way in WAYS:
-            if any((row["way"], row["seed"]) == (way, str(seed)) for row in read(path)):
+            if any((row["way"], row["seed"]) == (way, str(seed)) for row in read_rows(path)):
                 continue
             begin = time.process_time()
             model, steps = train(way, seed, args)
@@ -158,13 +140,13 @@ def measure_returns(path: Path, args: argparse.Namespace) -> None:
                 print(
                     f"{way}, seed {seed}, {'sampled' if sampled else 'greedy'}: {mean:.4f}, {seconds:.0f} s", flush=True
                 )
-            append(path, LEARNT, rows)
+            add_rows(path, LEARNT, rows)
 
 
 def measure_speed(path: Path, args: argparse.Namespace) -> None:
     """Time rollouts and updates in alternation."""
     for pair, n_envs in (("side by side", 16), ("one by one", 1)):
-        if any(row["pair"] == pair for row in read(path)):
+        if any(row["pair"] == pair for row in read_rows(path)):
             continue
         ways = {"ppo": rollouts("ppo", n_envs, args), "agent": rollouts(pair, n_envs, args)}
         rows = []
@@ -176,7 +158,7 @@ def measure_speed(path: Path, args: argparse.Namespace) -> None:
                 row = {"pair": pair, "way": way, "repetition": repetition, "seconds": f"{seconds:.3f}"}
                 row |= {"cpu_seconds": f"{cpu:.3f}", "steps_per_cpu_second": f"{steps / cpu:.1f}"}
                 rows.append({**row, **common(steps, args)})
-        append(path, SPEED, rows)
+        add_rows(path, SPEED, rows)
 
 
 def common(steps: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -186,7 +168,7 @@ def common(steps: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def report(folder: Path) -> None:
     """Print the means with their intervals, and the ratios."""
-    learnt = read(folder / "own_loop.csv")
+    learnt = read_rows(folder / "own_loop.csv")
     for sampled in "01":
         for way in WAYS:
             found = [float(row["mean_return"]) for row in learnt if (row["way"], row["sampled"]) == (way, sampled)]
@@ -195,7 +177,7 @@ def report(folder: Path) -> None:
             half = T_95.get(len(found), 1.96) * stdev(found) / len(found) ** 0.5 if len(found) > 1 else float("nan")
             kind = "sampled" if sampled == "1" else "most likely action"
             print(f"{way:<13}{kind:<20}{fmean(found):8.4f} +- {half:.4f}   ({len(found)} seeds)")
-    speed = read(folder / "own_loop_speed.csv")
+    speed = read_rows(folder / "own_loop_speed.csv")
     for pair in dict.fromkeys(row["pair"] for row in speed):
         rates = {
             way: median(float(row["steps_per_cpu_second"]) for row in speed if (row["pair"], row["way"]) == (pair, way))
