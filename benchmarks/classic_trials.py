@@ -17,7 +17,6 @@ interruption.
 """
 
 import argparse
-import csv
 import json
 import tempfile
 import time
@@ -29,6 +28,7 @@ from typing import Any
 
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import ClassicSettings
 from lmpolicy.comparison.classic_settings import GENERAL
@@ -139,7 +139,7 @@ class Trials:
 
     def __init__(self, task: str, path: Path, trials: int = TRIALS, steps: int | None = None) -> None:
         self.task, self.path, self.trials, self.steps = task, path, trials, steps
-        self.rows = {(int(row["trial"]), int(row["seed"])): row for row in read(path) if row["task"] == task}
+        self.rows = {(int(row["trial"]), int(row["seed"])): row for row in read_rows(path) if row["task"] == task}
 
     def score(self, trial: int, seed: int, chosen: Mapping[str, Any]) -> float:
         """Return the score of a run; train it if it is not in the file.
@@ -150,7 +150,7 @@ class Trials:
         """
         if (trial, seed) not in self.rows:
             row = run(self.task, trial, seed, chosen, self.steps)
-            add(self.path, row)
+            add_rows(self.path, FIELDS, [row])
             self.rows[trial, seed] = row
             print(f"{self.task}, trial {trial}, seed {seed}: {row['score']} in {row['cpu_seconds']} s", flush=True)
         return float(self.rows[trial, seed]["score"])
@@ -185,31 +185,6 @@ class Trials:
 
     def _mean(self, trial: int, *columns: str) -> float:
         return fmean(float(self.rows[trial, seed][column]) for seed in SEEDS for column in columns)
-
-
-def read(path: Path) -> list[Row]:
-    """Return the rows of the file; none if it is not there.
-
-    :param path: of the file.
-    """
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def add(path: Path, row: Row) -> None:
-    """Add a row to the file.
-
-    :param path: of the file.
-    :param row: by :data:`FIELDS`.
-    """
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if is_new:
-            table.writeheader()
-        table.writerow(row)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -30,7 +30,7 @@ def add_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path) as file:
-        writer = csv.DictWriter(file, columns)
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         if file.tell() == 0:
             writer.writeheader()
         writer.writerows(rows)

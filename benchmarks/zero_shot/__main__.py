@@ -32,10 +32,11 @@ import torch as th
 
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.learning.tasks import missing
 from benchmarks.zero_shot.cells import KEY, TRIALS, WAYS, WRITE, cells
 from benchmarks.zero_shot.measuring import measure
-from benchmarks.zero_shot.report import FIELDS, read, table
+from benchmarks.zero_shot.report import FIELDS, table
 
 MODEL = "smollm2-135m-instruct"
 
@@ -62,11 +63,11 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     path = args.output / "zero_shot.csv"
     if args.table:
-        print("\n".join(table(read(path))))
+        print("\n".join(table(read_rows(path))))
         return
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[name] for name in KEY) for row in read(path)}
+    done = {tuple(row[name] for name in KEY) for row in read_rows(path)}
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, restval="")
         if not done:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,14 +46,6 @@ def numbers(cell: Cell, episodes: Sequence[Episode]) -> dict[str, Any]:
     if cell.way == WRITE:
         row["parse_error_rate"] = sum(episode.errors for episode in episodes) / length
     return {name: f"{number:.6g}" for name, number in row.items()}
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """Rows of the file; none if it is not there."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def table(rows: Sequence[dict[str, str]]) -> list[str]:

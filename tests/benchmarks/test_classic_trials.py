@@ -11,6 +11,7 @@ pytest.importorskip("optuna", reason='needs pip install "lmpolicy[search]"')
 
 from benchmarks import classic_trials
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.learning.tasks import BY_NAME
 from lmpolicy.comparison.classic_settings import GENERAL, ClassicSettings, find_classic_settings
 
@@ -26,7 +27,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_best_trials_run_with_all_seeds(path: Path) -> None:
-    rows = classic_trials.read(path)
+    rows = read_rows(path)
     first = {int(row["trial"]): float(row["score"]) for row in rows if row["seed"] == "0"}
     again = {int(row["trial"]) for row in rows if row["seed"] == "2"}
     assert sorted(first) == [0, 1, 2, 3]
@@ -43,12 +44,12 @@ def test_runs_that_are_there_are_not_run_again(path: Path, monkeypatch: pytest.M
 
 
 def test_an_interrupted_search_proposes_the_same_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = classic_trials.read(path)
+    rows = read_rows(path)
     lost = next(row for row in rows if row["trial"] == "3")
     kept = {(int(row["trial"]), int(row["seed"])): row for row in rows if row is not lost}
     proposed = []
     monkeypatch.setattr(classic_trials, "run", lambda *given: proposed.append(given) or lost)
-    monkeypatch.setattr(classic_trials, "add", lambda *_: None)
+    monkeypatch.setattr(classic_trials, "add_rows", lambda *_: None)
     trials = classic_trials.Trials("frozenlake", path, 4, 512)
     trials.rows = kept
     trials.search()
