@@ -22,6 +22,7 @@ GUIDES = (
     "group-advantages",
     "macro-worlds",
     "models",
+    "own-loop",
     "several-processes",
     "which-settings",
 )
