@@ -11,6 +11,7 @@ from helpers.learning_tools import ROOT, table
 
 from benchmarks import equal_information, legal_random, parsing
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.zero_shot import report as zero_shot
 from benchmarks.zero_shot.cells import TRIALS
 from lmpolicy.bundled import BUNDLED
@@ -72,7 +73,7 @@ def test_every_phrase_was_read_back_as_itself() -> None:
 
 
 def test_the_page_has_the_table_of_untrained_models() -> None:
-    lines = zero_shot.table(zero_shot.read(RESULTS / "zero_shot.csv"))
+    lines = zero_shot.table(read_rows(RESULTS / "zero_shot.csv"))
     assert len(lines) == 2 + len(TRIALS)
     page = (ROOT / "docs" / "results.md").read_text()
     assert "\n".join(lines) in page
