@@ -155,6 +155,8 @@ def save_figure(runs: Runs, thresholds: Mapping[str, float], path: Path) -> None
             actions = "sampled" if sampled else "most likely action"
             axes.set_title(f"{task}, {actions}; dotted: {thresholds[task]:g}", loc="left", fontsize=10)
             axes.set_xlabel("env steps")
+            axes.locator_params(axis="x", nbins=5)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
             axes.set_ylabel("mean return of an evaluation")
             axes.spines[["top", "right"]].set_visible(False)
     named = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
