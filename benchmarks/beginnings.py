@@ -58,7 +58,7 @@ def minibatch(model: PPO, seed: int = 0) -> th.Tensor:
     assert env is not None
     random, rows = np.random.default_rng(seed), [env.reset()]
     while len(rows) * env.num_envs < MINIBATCH:
-        texts = [lmpolicy.Prompt.from_json(env.observation_space.decode(row)) for row in rows[-1]]
+        texts = [lmpolicy.Prompt.from_json(env.observation_space.decode(row)) for row in rows[-1]]  # type: ignore[attr-defined]
         rows.append(env.step(np.array([random.integers(len(text.actions)) for text in texts]))[0])
     distinct = np.unique(np.concatenate(rows), axis=0)
     return th.as_tensor(random.permutation(distinct)[:MOST])

@@ -140,7 +140,8 @@ def main(argv=None):
         save_model(Path(folder), args.layers)
         policy = make_policy(Path(folder), len(PHRASES), "float32")
         prompts, rows = make_rows(args.prompts, args.words)
-        assert policy.actor.scorer.forward.tree  # the check at the first call found that it holds
+        # The check at the first call found that it holds.
+        assert policy.actor.scorer.forward.tree  # type: ignore[attr-defined]
         ways = {
             "lmpolicy": lambda: score(policy, rows, tree=True),
             "one per phrase": lambda: score(policy, rows, tree=False),

@@ -62,7 +62,7 @@ def measure(history, seed, args):
     model.learn(args.steps or settings.total_timesteps, callback=settings.callbacks())
     seconds = time.perf_counter() - start
     rows = model.rollout_buffer.observations.reshape(-1, model.observation_space.shape[0])[:100]
-    prompts = [Prompt.from_json(model.observation_space.decode(row)) for row in rows.astype("uint8")]
+    prompts = [Prompt.from_json(model.observation_space.decode(row)) for row in rows.astype("uint8")]  # type: ignore[attr-defined]
     tokens = fmean(map(len, model.policy.backbone.renderer.prompt_ids(prompts)))
     test = others.make_env(1_000_000 + 1000 * seed, 20, training=False)
     numbers = evaluate(model, test, args.episodes, sampled=False, success=True)

@@ -108,7 +108,7 @@ def train(seed, args):
         **example.HYPERPARAMETERS,
     )
     total = (args.steps or example.STEPS) * len(TASKS)
-    envs = evaluation_envs(example, what, int(training.action_space.n), seed)
+    envs = evaluation_envs(example, what, int(training.action_space.n), seed)  # type: ignore[attr-defined]
     labels = {"seed": seed, "threads": th.get_num_threads(), "processor": processor(), "torch": th.__version__}
     labels["settings"], rows = settings_of(args), []
 

@@ -66,11 +66,11 @@ def play(agent: Agent, envs: list[gym.Env], seed: int) -> Iterator[None]:
         actions = agent.act_together(now)
         yield
         for number, action in actions.items():
-            observation, reward, terminated, truncated, _ = envs[number].step(action)
+            observation, reward, terminated, truncated, _ = envs[number].step(action)  # type: ignore[call-overload]
             agent.assign_reward(reward, number)
             if terminated or truncated:
                 agent.terminate_episode(truncated, number, observation=observation)
-                observation, _ = envs[number].reset()
+                observation, _ = envs[number].reset()  # type: ignore[call-overload]
             now[number] = observation
 
 

@@ -99,7 +99,7 @@ def measure(name, folder, steps, args):
 def words():
     """Text with all words of the prompts, for the tokenizer of a model without one."""
     env = TextObservationWrapper(gym.make(ENV))
-    return [env.observation_space.decode(env.reset(seed=seed)[0]) for seed in range(100)]
+    return [env.observation_space.decode(env.reset(seed=seed)[0]) for seed in range(100)]  # type: ignore[attr-defined]
 
 
 def main(argv=None):

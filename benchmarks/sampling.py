@@ -218,7 +218,7 @@ def run_memory(folder, output, answers=32, tokens=64, rows=None):
     policy = make_policy(folder, make_space(folder, tokens), "float32")
     observations = make_rows(policy, answers)
     actor, lm = policy.actor, policy.backbone.lm
-    actor.queries.ends = ()
+    actor.queries.ends = ()  # type: ignore[attr-defined]
     with th.no_grad():
         policy.predict_values(observations[:1])
     vocabulary = lm.get_output_embeddings().weight.shape[0]
@@ -226,7 +226,7 @@ def run_memory(folder, output, answers=32, tokens=64, rows=None):
     chunked = rows or head.rows
     states = th.randn(answers * tokens, policy.backbone.hidden_size, requires_grad=True)
     ids = th.randint(vocabulary, (answers * tokens,))
-    actions = th.randint(actor.space.n_ids, (answers, tokens))
+    actions = th.randint(actor.space.n_ids, (answers, tokens))  # type: ignore[attr-defined]
 
     def layer():
         log_probs, entropies = head(states, ids, 1.0)

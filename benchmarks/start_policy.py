@@ -38,11 +38,11 @@ def read_prompts(env_id, model, prompts, seed):
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
         rows.append(observation)
         lengths.append(len(policy.backbone.tokenizer(env.prompt.messages[-1][1]).input_ids))
-        observation, _, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
+        observation, _, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))  # type: ignore[attr-defined]
         done = terminated or truncated
     with torch.no_grad():
         probabilities = policy.get_distribution(torch.from_numpy(np.stack(rows))).distribution.probs
-    return probabilities.max(dim=1).values.numpy(), np.array(lengths), int(env.action_space.n)
+    return probabilities.max(dim=1).values.numpy(), np.array(lengths), int(env.action_space.n)  # type: ignore[attr-defined]
 
 
 def main(argv=None):

@@ -107,7 +107,7 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            part = self._from.read1(2**20)  # type: ignore[attr-defined]
+            part = self._from.read1(2**20)
             if not part:
                 raise RuntimeError("the browser has ended")
             self._rest += part

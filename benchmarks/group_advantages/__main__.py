@@ -44,7 +44,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=RESULTS / "group_advantages.csv", help="file")
     args = parser.parse_args(argv)
     names = args.only or [(task, method, seed) for task in args.tasks for method in args.methods for seed in args.seeds]
-    args.cells = [Cell(*name, args.steps, args.episodes, args.threads) for name in names]
+    args.cells = [Cell(task, method, seed, args.steps, args.episodes, args.threads) for task, method, seed in names]
     if not args.table:
         for task in dict.fromkeys(cell.task for cell in args.cells):
             if reason := missing(BY_NAME[task].env_id):

@@ -88,7 +88,7 @@ def run_model(name: str, folder: Path | None, table: Table, args: argparse.Names
     dtype, grid = best_dtype(name, args.device), cells(name, args.quick, args.targets)
     policy, speed = None, dict[str, float]()
     for number, cell in enumerate(grid, start=1):
-        if policy is None or policy.action_space.n != cell.actions:
+        if policy is None or policy.action_space.n != cell.actions:  # type: ignore[attr-defined]
             policy = None  # frees the last model before the next is made
             gc.collect()
             policy = make_policy(folder, cell.actions, dtype, args.device)
@@ -100,7 +100,8 @@ def run_model(name: str, folder: Path | None, table: Table, args: argparse.Names
                 speed[mode] = PROBE_TOKENS / timed(probe, 1, backward, parameters)
                 print(f"{name} ({dtype}): {speed[mode]:.0f} tokens/s, {mode}", flush=True)
         work = make_cell(policy.backbone.renderer, cell, args.seed)
-        policy.actor.scores(row_keys(work.rows.numpy()))  # chooses how to run the model, and reads the rows
+        # Chooses how to run the model, and reads the rows.
+        policy.actor.scores(row_keys(work.rows.numpy()))  # type: ignore[attr-defined]
         for mode, backward in MODES.items():
             line = f"{name} {number}/{len(grid)}: {cell}, {mode}: "
             seconds = work.tokens / speed[mode]

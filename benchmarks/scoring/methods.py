@@ -88,7 +88,7 @@ def engine(policy: LMActorCriticPolicy, work: Workload, weights: th.Tensor) -> M
 
     def run() -> th.Tensor:
         policy.actor.forget()  # a new batch, as in every minibatch of an update
-        scores, values = policy.actor.scores(row_keys(rows))
+        scores, values = policy.actor.scores(row_keys(rows))  # type: ignore[attr-defined]
         return th.cat([scores.flatten(), values])
 
     everything = th.cat([weights.flatten(), weights.new_ones(len(rows))])
