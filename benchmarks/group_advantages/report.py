@@ -117,8 +117,12 @@ def _draw(axes: Any, rows: Rows, task: str, sampled: bool) -> None:
     axes.axhline(threshold_of(BY_NAME[task]), color="0.5", ls=":", lw=1.2, label="threshold")
     if BY_NAME[task].wide:
         axes.set_yscale("symlog", linthresh=10)
+        axes.set_ylim(top=0)
     kind = "sampled" if sampled else "most likely"
     axes.set_title(f"{task}, {kind} actions", loc="left", fontsize=10)
     axes.set_xlabel("env steps")
+    axes.set_ylabel("mean return")
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
