@@ -1,0 +1,163 @@
+"""Try other settings of the language model on a task of the learning benchmark, with seeds that are not reported.
+
+    python -m benchmarks.setting_trials --task cartpole                         # the named settings
+    python -m benchmarks.setting_trials --task cartpole --set n_steps=64 n_epochs=8
+    python -m benchmarks.setting_trials --task cartpole --set 'learning_rate=[4e-4, 0]' --seeds 0 1
+    python -m benchmarks.setting_trials --task cartpole --table                 # what was tried, the best first
+
+A value is JSON; a pair is the value at the beginning and at the end of the training. The method is ``lm`` of the
+comparison, evaluated as ``python -m benchmarks.learning`` does, with fewer episodes; of games, on the validation split.
+
+A row of setting_trials.csv is a run. Runs that are there are skipped, so the same command goes on after an
+interruption, and several may run at a time.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.common.machine import processor
+from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.learning.tasks import BY_NAME, experiment, threshold_of
+from lmpolicy import Hyperparameters
+from lmpolicy.comparison.comparing import REPORTED, run_experiment
+from lmpolicy.comparison.measures import FinishedRun
+from lmpolicy.comparison.methods import LM
+from lmpolicy.models.near_names import did_you_mean
+
+SEEDS = (0, 1, 2, 3, 4)
+EPISODES = {"blackjack": 5_000, "frozenlake-slippery": 200}
+"""Of an evaluation, where :data:`FEW` say too little."""
+FEW = 40
+FIELDS = (
+    "task",
+    "settings",
+    "seed",
+    "stays",
+    "stays_sampled",
+    "score",
+    "score_sampled",
+    "final",
+    "final_sampled",
+    "env_steps",
+    "cpu_seconds",
+    "processor",
+    "date",
+)
+"""``settings`` are those that differ from the named ones on the ``date``. ``stays`` is the first evaluation from which
+on all are at the threshold; ``score`` is the mean return over the training."""
+Changes = Mapping[str, Any]
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE of a command line.
+
+    :param text: e.g. ``n_steps=32``.
+    :raises ValueError: if it names no setting, or its value is no JSON; the message tells what there is.
+    """
+    name, _, value = text.partition("=")
+    known = [one.name for one in fields(Hyperparameters)]
+    if name not in known:
+        hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"{text!r} names no setting: {hint}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"the value of {text!r} is no JSON, such as 0.5, true or [1e-3, 0]") from None
+
+
+def _tuning_seed(text: str) -> int:
+    seed = int(text)
+    if seed in REPORTED:
+        raise argparse.ArgumentTypeError(f"seed {seed} is reported; settings are chosen by others, such as 0 to 4")
+    return seed
+
+
+def label(changes: Changes) -> str:
+    """Write changes as the file has them.
+
+    :param changes: settings by name.
+    """
+    return json.dumps(dict(sorted(changes.items())))
+
+
+def run(task: str, changes: Changes, seed: int, steps: int | None) -> dict[str, Any]:
+    """Train once, and measure.
+
+    :param task: name of the task.
+    :param changes: settings that differ from the named ones.
+    :param seed: of training and evaluations.
+    :param steps: env steps of training. None: those of the settings.
+    """
+    what = experiment(BY_NAME[task], episodes=EPISODES.get(task, FEW), validation=True)
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+    given |= {} if steps is None else {"total_timesteps": steps}
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        asked = replace(what, settings=replace(what.settings, **given))
+        finished = FinishedRun(run_experiment(asked, [seed], [LM], folder, processes=1).runs[LM, seed])
+    threshold = threshold_of(BY_NAME[task])
+    row: dict[str, Any] = {"task": task, "settings": label(changes), "seed": seed}
+    for sampled, end in ((False, ""), (True, "_sampled")):
+        row[f"stays{end}"] = finished.stays_from(threshold, sampled)
+        row[f"score{end}"] = f"{finished.area(sampled):.5g}"
+        row[f"final{end}"] = f"{finished.final(sampled):.5g}"
+    spent = f"{time.process_time() - start:.0f}"
+    return {**row, "env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": _today()}
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def table(rows: list[dict[str, str]], task: str) -> Iterator[str]:
+    """Yield a line for each choice of settings, the one with the best mean final return first.
+
+    :param rows: of the file.
+    :param task: name of the task.
+    """
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        if row["task"] == task:
+            found.setdefault(row["settings"], []).append(row)
+
+    def mean(of: list[dict[str, str]], *columns: str) -> float:
+        return fmean(float(row[column]) for row in of for column in columns)
+
+    for settings, of in sorted(found.items(), key=lambda one: -mean(one[1], "final", "final_sampled")):
+        lowest = min(float(row[column]) for row in of for column in ("final", "final_sampled"))
+        greedy, sampled = mean(of, "final"), mean(of, "final_sampled")
+        stays = ", ".join(f"{float(row['stays']):g}/{float(row['stays_sampled']):g}" for row in of)
+        score = mean(of, "score", "score_sampled")
+        yield (
+            f"{settings}: {greedy:.5g} greedy, {sampled:.5g} sampled, lowest {lowest:.5g}, over training {score:.5g}; "
+            f"stays from {stays} ({len(of)} seeds)"
+        )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=BY_NAME, metavar="TASK", required=True)
+    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings to change")
+    parser.add_argument("--seeds", nargs="+", type=_tuning_seed, metavar="SEED", default=SEEDS)
+    parser.add_argument("--steps", type=int, help="env steps of training; default: those of the settings")
+    parser.add_argument("--table", action="store_true", help="print what was tried; run nothing")
+    parser.add_argument("--output", type=Path, default=RESULTS / "setting_trials.csv", help="file")
+    args = parser.parse_args(argv)
+    changes = dict(args.set)
+    for seed in [] if args.table else args.seeds:
+        key = args.task, label(changes), str(seed)
+        if key not in {(row["task"], row["settings"], row["seed"]) for row in read_rows(args.output)}:
+            add_rows(args.output, FIELDS, [run(args.task, changes, seed, args.steps)])
+    print("\n".join(table(read_rows(args.output), args.task)))
+
+
+if __name__ == "__main__":
+    main()
