@@ -21,7 +21,7 @@ def test_published_settings_are_found_by_id() -> None:
 def test_tuned_settings_are_found_by_id_and_arguments() -> None:
     assert find_classic_settings("Taxi-v4", max_episode_steps=200) is TUNED["Taxi-v4"]
     assert find_classic_settings("FrozenLake-v1", is_slippery=False) is TUNED["FrozenLake-v1"]
-    sliding = TUNED.get("FrozenLake-v1, slippery", GENERAL)
+    sliding = TUNED["FrozenLake-v1, slippery"]
     assert find_classic_settings("FrozenLake-v1") is sliding
     assert find_classic_settings("FrozenLake-v1", is_slippery=True) is sliding
     assert find_classic_settings("FrozenLake8x8-v1") is GENERAL
