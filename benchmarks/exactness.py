@@ -67,6 +67,7 @@ class Case:
             actions = TokenSpace(len(tokenizer), NEW_TOKENS, tokenizer_fingerprint(tokenizer), 0)
         th.manual_seed(0)
         settings: dict[str, Any] = {"model": str(folder), "lora": {"r": 4}, "dtype": dtype, "value_gradient": True}
+        settings["score_normalization"] = "sum"
         self.policy = LMActorCriticPolicy(self.space, actions, lambda _: 0.0, **settings)
         with th.no_grad():
             for name, weight in self.policy.named_parameters():

@@ -31,7 +31,8 @@ def read_prompts(env_id, model, prompts, seed):
     """The largest action probability of each prompt, the tokens of its observation, and the number of actions."""
     require_package(env_id)
     env = TextObservationWrapper(gym.make(env_id))
-    policy = LMActorCriticPolicy(env.observation_space, env.action_space, lambda _: 0.0, model=model)
+    settings = {"model": model, "score_normalization": "sum"}  # as the named settings of most envs have it
+    policy = LMActorCriticPolicy(env.observation_space, env.action_space, lambda _: 0.0, **settings)
     rng, rows, lengths, done = np.random.default_rng(seed), [], [], True
     while len(rows) < prompts:
         if done:

@@ -80,10 +80,7 @@ def main(argv=None):
             model = PPO(
                 LMActorCriticPolicy,
                 train_env,
-                policy_kwargs={
-                    "model": args.model,
-                    "score_normalization": "token",
-                },  # new phrases, of different lengths
+                policy_kwargs={"model": args.model},
                 device=args.device,
                 seed=args.seed,
                 **HYPERPARAMETERS,

@@ -36,9 +36,10 @@ def test_they_are_the_named_settings(env_id: str) -> None:
     assert keywords(block.pop("policy_kwargs")) == {
         "lora": settings.lora,
         "critic_lr_factor": settings.critic_lr_factor,
+        "score_normalization": settings.score_normalization,
     }
     default = lmpolicy.Hyperparameters("CartPole-v1")
-    for name in ("model", "score_normalization", "value_gradient", "wrapper_kwargs", "critic_warmup", "task"):
+    for name in ("model", "value_gradient", "wrapper_kwargs", "critic_warmup", "task"):
         assert getattr(settings, name) == getattr(default, name), f"{name} is not in the file"
     scaled = {"norm_obs": False, "norm_reward": True}
     assert keywords(block.pop("normalize", "dict()")) == (scaled if settings.normalize_reward else {})

@@ -97,7 +97,8 @@ def make_policy(
     model = None if folder is None else str(folder)
     choices = spaces.Discrete(actions) if isinstance(actions, int) else actions
     space = TextSpace(1)  # the policy reads rows of any length
-    policy = LMActorCriticPolicy(space, choices, lambda _: 0.0, model=model, dtype=dtype, **settings)
+    settings = {"model": model, "dtype": dtype, "score_normalization": "sum", **settings}
+    policy = LMActorCriticPolicy(space, choices, lambda _: 0.0, **settings)
     with th.no_grad():
         for parameter_name, parameter in policy.backbone.lm.named_parameters():
             if "lora_B" in parameter_name:  # zero at first: the gradient of lora_A would be zero, too

@@ -118,7 +118,7 @@ def shown(page: Page, code: str, before: str) -> str:
 def training(page: Page) -> str:
     """Code that trains."""
     if page.task == "GenericTask":
-        make = 'lmpolicy.Hyperparameters("CartPole-v1", task=lmpolicy.GenericTask(), score_normalization="token")'
+        make = 'lmpolicy.Hyperparameters("CartPole-v1", task=lmpolicy.GenericTask())'
     else:
         kwargs = page.env_kwargs if page.package or page.name == "frozenlake" else {}
         make = f'lmpolicy.hyperparameters("{page.env_id}"{arguments(kwargs)})'

@@ -45,7 +45,7 @@ def find_settings(
             f"each method needs new copies of the env: pass a Gymnasium id or a callable that makes it, not {env}"
         )
     else:
-        settings = Hyperparameters(env, env_kwargs=env_kwargs, task=task, score_normalization="token")
+        settings = Hyperparameters(env, env_kwargs=env_kwargs, task=task)
     if steps is None:
         return settings
     _check_positive("steps", steps)

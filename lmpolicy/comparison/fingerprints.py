@@ -22,7 +22,8 @@ OF_ENV = ("env_id", "env_kwargs", "task", "wrapper_kwargs")
 """Settings of the language model that are settings of the env, too."""
 OF_HELP = ("training_wrapper", "gamma", "learning_rate", "ent_coef", "normalize_reward")
 """Settings of the language model that are its help."""
-
+ALWAYS = ("score_normalization",)
+"""Settings of the language model whose default was another once, so that the default is described, too."""
 MODEL_FILES = (".json", ".safetensors", ".jinja")
 """Endings of the files that make a language model."""
 LARGEST_READ = 2**26
@@ -67,7 +68,9 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         found.pop("every", None)
     if method.is_lm:
         skipped = {"total_timesteps", *OF_ENV, *(("training_wrapper",) if method.base == LM_ALONE else ())}
-        changed = {one.name: own[one.name] for one in fields(settings) if own[one.name] != _default(one)}
+        changed = {
+            one.name: own[one.name] for one in fields(settings) if one.name in ALWAYS or own[one.name] != _default(one)
+        }
         found |= {name: value for name, value in changed.items() if name not in skipped}
         found["model"] = describe_model(settings.model, method.base == LM_RANDOM)
     elif method.is_classic:

@@ -133,7 +133,7 @@ def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_base(backbone: Backbone, state: Mapping[str, Any]) -> None:
-    """Refuse the state of a policy on another base model.
+    """Refuse the state of a policy on another base model, and warn of one that scores phrases otherwise.
 
     :param backbone: model of the policy.
     :param state: what :func:`saved_state` returned.
@@ -154,6 +154,25 @@ def check_base(backbone: Backbone, state: Mapping[str, Any]) -> None:
             'name the right one with PPO.load(path, custom_objects={"policy_kwargs": {..., "model": "the base it was '
             'trained on"}}) or lmpolicy.load(path, model="the base it was trained on")'
         )
+    if record:
+        _warn_of_other_scores(backbone.settings, record["settings"])
+
+
+def _warn_of_other_scores(settings: PolicySettings, saved: Mapping[str, Any]) -> None:
+    """Warn that a checkpoint's policy gave phrases other probabilities; its weights fit all the same."""
+    for name in ("score_normalization", "temperature"):
+        mine, its = getattr(settings, name), saved[name]
+        if mine != its:
+            log.warning(
+                "this checkpoint was trained with %s=%r, and this policy has %r: it gives phrases other probabilities. "
+                "lmpolicy.load(path) takes what the checkpoint was trained with; so does PPO.load(path, "
+                'custom_objects={"policy_kwargs": {..., %r: %r}})',
+                name,
+                its,
+                mine,
+                name,
+                its,
+            )
 
 
 def _is_base_of_version_1(backbone: Backbone, saved: th.Tensor | None) -> bool:

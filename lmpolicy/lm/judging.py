@@ -162,9 +162,9 @@ class LearningJudge:
         self._warn(
             "unreachable",
             f"the model will hardly ever choose {told}{more}: in brackets, the mean probability in the first rollout. "
-            "What is never tried cannot be learnt. Pass in policy_kwargs score_normalization='token', if long phrases "
-            "are unlikely for being long; a model that has read about such an env; or a higher temperature. Harmless "
-            "if these are never the best actions",
+            "What is never tried cannot be learnt. Have in policy_kwargs score_normalization='token', the default, if "
+            "long phrases are unlikely for being long; a model that has read about such an env; or a higher "
+            "temperature. Harmless if these are never the best actions",
             when,
         )
 
@@ -209,8 +209,9 @@ class LearningJudge:
                 "collapse",
                 f"the policy's entropy has collapsed: {100 * now.entropy:.2g} % of that of an even choice, and it "
                 f"{how}. It explores no more and will hardly learn anything else. Raise ent_coef, lower learning_rate, "
-                "or set target_kl (e.g. 0.02); if it was sure from the start, set score_normalization='token' or raise "
-                "temperature. Harmless if the return is already as high as it can be: then this is the best policy",
+                "or set target_kl (e.g. 0.02); if it was sure from the start, leave score_normalization at 'token' "
+                "or raise temperature. Harmless if the return is already as high as it can be: then this is the best "
+                "policy",
                 when,
             )
         if self._ignoring >= IGNORING_IN_A_ROW:

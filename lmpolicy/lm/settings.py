@@ -70,9 +70,10 @@ class PolicySettings:
         ``target_modules`` says otherwise. ``{"r": 16, "last_layers": k}``: only the last k layers get one, and the
         states behind the others are remembered, so that an update takes less time. ``None``: full fine-tuning.
         ``"frozen"``: only the value head learns. Default: rank 16.
-    :param score_normalization: score of a phrase, from the log-probabilities of its tokens. ``"sum"``: their sum, which
-        is an exact probability and therefore the default. ``"token"`` or ``"word"``: their sum per token or per word,
-        so that long phrases are not unlikely for being long.
+    :param score_normalization: score of a phrase, from the log-probabilities of its tokens. ``"token"`` or ``"word"``:
+        their sum per token or per word, so that a phrase is not unlikely for being long. ``"sum"``: their sum, so that
+        a phrase is as likely as the LM says, which may be next to never if the LM has not read it. The default is
+        ``"token"``, because what is never tried cannot be learnt.
     :param temperature: divisor of the scores of phrases and of the logits of answers; above 0.
     :param value_head: sizes of the hidden layers of the value head.
     :param value_gradient: whether the value loss trains the LM as well. Off by default, because it would drown the
@@ -111,7 +112,7 @@ class PolicySettings:
     revision: str | None = None
     dtype: str | th.dtype = "auto"
     lora: Mapping[str, Any] | peft.LoraConfig | str | None = field(default_factory=lambda: DEFAULT_LORA)
-    score_normalization: str = "sum"
+    score_normalization: str = "token"
     temperature: float = 1.0
     value_head: Sequence[int] = (64,)
     value_gradient: bool = False

@@ -98,7 +98,7 @@ def similar_name(name: str) -> str | None:
 def _bundled(name: str, folder: Path, note: str) -> NamedModel:
     settings = {
         "lora": {"r": 16, "lora_alpha": 128},
-        "score_normalization": "sum",
+        "score_normalization": "token",
         "critic_lr_factor": 3.0,
         "dtype": "auto",
     }
@@ -107,7 +107,7 @@ def _bundled(name: str, folder: Path, note: str) -> NamedModel:
 
 PRETRAINED: Mapping[str, Any] = {
     "lora": {"r": 16, "lora_alpha": 32},
-    "score_normalization": "sum",
+    "score_normalization": "token",
     "critic_lr_factor": 3.0,
     "dtype": "auto",
 }

@@ -41,6 +41,8 @@ CONTEXT = 1024
 MODELS = ("llama", "qwen2", "gpt2", "llama-tied")
 """llama: GQA, chat template, bos. qwen2: chat template, no bos. gpt2: no template, dropout 0.1. llama-tied: neither."""
 ROW_BYTES = 512
+AS_THE_LM_SAYS: dict[str, Any] = {"score_normalization": "sum"}
+"""Settings with which a phrase is as likely as the language model says, as the naive formulas have it by default."""
 
 
 def save_tokenizer(folder: Path, template: str | None, bos: bool) -> None:
@@ -120,7 +122,8 @@ def make_policy(
     th.manual_seed(seed)
     space = settings.pop("space", None) or TextSpace(ROW_BYTES)
     actions = settings.pop("action_space", None) or spaces.Discrete(n_actions)
-    policy = LMActorCriticPolicy(space, actions, lambda _: 1e-2, model=str(model), **{"lora": {"r": 4}, **settings})
+    settings = {**AS_THE_LM_SAYS, "lora": {"r": 4}, **settings}
+    policy = LMActorCriticPolicy(space, actions, lambda _: 1e-2, model=str(model), **settings)
     lm: Any = policy.backbone.lm
     (lm.get_base_model() if hasattr(lm, "get_base_model") else lm).set_attn_implementation(attention)
     with th.no_grad():

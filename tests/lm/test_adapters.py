@@ -14,6 +14,7 @@ import pytest
 import torch as th
 from gymnasium.spaces import Discrete
 from helpers.lm_tools import (
+    AS_THE_LM_SAYS,
     SHARED,
     UNSHARED,
     assert_same,
@@ -62,7 +63,7 @@ def own(sft: Path, tmp_path: Path) -> Path:
 
 def policy_of(model: str | Path, adapter: str | Path, **settings: Any) -> LMActorCriticPolicy:
     return LMActorCriticPolicy(
-        TextSpace(512), Discrete(4), lambda _: 1e-2, model=str(model), adapter=adapter, **settings
+        TextSpace(512), Discrete(4), lambda _: 1e-2, model=str(model), adapter=adapter, **{**AS_THE_LM_SAYS, **settings}
     )
 
 

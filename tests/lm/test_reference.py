@@ -212,8 +212,8 @@ def test_written_answers(llama: str, estimate: str, n_phrases: int, ratio_level:
 
 def test_a2c_is_held_as_well(llama: str) -> None:
     settings: dict[str, Any] = {"model": llama, "lora": {"r": 4}, "reference": {"beta": 1.0}}
-    options: dict[str, Any] = {"n_steps": 4, "seed": 0, "device": "cpu", "learning_rate": 1e-2}
-    model: Any = A2C(LMActorCriticPolicy, corridor(), policy_kwargs=settings, **options).learn(24)
+    options: dict[str, Any] = {"n_steps": 16, "seed": 0, "device": "cpu", "learning_rate": 1e-2}
+    model: Any = A2C(LMActorCriticPolicy, corridor(), policy_kwargs=settings, **options).learn(96)
     assert model.policy.reference.statistics()["train/kl_to_reference"] > 0
 
 

@@ -40,7 +40,7 @@ def test_a_grid_with_a_model_that_has_not_read_about_grids(llama: str) -> None:
     pytest.importorskip("minigrid")
     for model, expected in ((llama, 1), (None, 0)):
         env = TextObservationWrapper(gym.make("MiniGrid-Empty-5x5-v0"))
-        kwargs = {} if model is None else {"model": model}
+        kwargs: dict[str, Any] = {"score_normalization": "sum", **({} if model is None else {"model": model})}
         learning = PPO(
             LMActorCriticPolicy, env, n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=kwargs, device="cpu"
         )

@@ -80,9 +80,9 @@ class Hyperparameters(EnvSettings):
     lora: Mapping[str, Any] = field(default_factory=lambda: {"r": 16, "lora_alpha": 128})
     """LoRA of the bundled LM. An adapter starts at zero, where only what is common to all prompts learns fast. With a
     large ``lora_alpha``, the policy reacts to its input before it has settled on one action for all prompts."""
-    score_normalization: str = "sum"
-    """``"token"`` for phrases that the LM has not read before. With ``"sum"``, the LM may be almost sure of one such
-    phrase from the start, and then the policy does not explore."""
+    score_normalization: str = "token"
+    """``"sum"`` for phrases that the LM has read before. Of others, the LM may be almost sure of one from the start,
+    and then the policy does not explore."""
     critic_lr_factor: float = 3.0
     """Learning rate of the value head as a multiple of the actor's."""
     value_gradient: bool = False

@@ -37,7 +37,7 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
     check_env_kwargs(env_id, spec, env_kwargs)
     known = [settings for settings in NAMED_SETTINGS if settings.env_id == env_id]
     if not known:
-        general = PACKAGE_DEFAULTS.get(package_of(env_id) or "", {"score_normalization": "token"})
+        general = PACKAGE_DEFAULTS.get(package_of(env_id) or "", {})
         return Hyperparameters(env_id, env_kwargs=env_kwargs, **general)
     asked = {**(spec.kwargs if spec else {}), **env_kwargs}
     settings = next((one for one in known if {**one.env_kwargs, **asked} == {**asked, **one.env_kwargs}), known[0])
@@ -45,7 +45,10 @@ def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
 
 
 TIME_LIMIT = {"max_episode_steps": 200}
+READ: dict[str, Any] = {"score_normalization": "sum"}
+"""For envs whose phrases the bundled LM has read."""
 GRID_DEFAULTS: dict[str, Any] = {
+    **READ,
     "total_timesteps": 40_000,
     "n_envs": 16,
     "n_steps": 64,
@@ -58,14 +61,8 @@ GRID_DEFAULTS: dict[str, Any] = {
 """For every grid of MiniGrid and BabyAI. Their rewards are rare at first."""
 PACKAGE_DEFAULTS: dict[str, dict[str, Any]] = {
     "minigrid": GRID_DEFAULTS,
-    "textworld-express": {
-        "score_normalization": "token",
-        "wrapper_kwargs": {"max_prompt_bytes": 8192},
-    },
-    "scienceworld": {
-        "score_normalization": "token",
-        "wrapper_kwargs": {"max_prompt_bytes": 32_768},
-    },
+    "textworld-express": {"wrapper_kwargs": {"max_prompt_bytes": 8192}},
+    "scienceworld": {"wrapper_kwargs": {"max_prompt_bytes": 32_768}},
 }
 """For envs of a package that have no settings of their own; the texts of some games are long."""
 TEXT_WORLD_DEFAULTS: dict[str, Any] = {
@@ -99,6 +96,7 @@ MADE_GAMES = {**RENDERED_AS_TEXT, "game": None}
 NAMED_SETTINGS = (
     Hyperparameters(
         "CartPole-v1",
+        **READ,
         total_timesteps=20_000,
         gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
         learning_rate=(3e-4, 0.0),
@@ -109,6 +107,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "FrozenLake-v1",
+        **READ,
         n_envs=16,
         n_steps=256,
         total_timesteps=200_000,
@@ -121,6 +120,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "FrozenLake-v1",
+        **READ,
         env_kwargs={"is_slippery": False},
         total_timesteps=20_000,
         n_steps=64,
@@ -134,6 +134,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "Blackjack-v1",
+        **READ,
         n_envs=16,
         n_steps=256,
         batch_size=2048,
@@ -146,6 +147,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "CliffWalking-v1",
+        **READ,
         env_kwargs=TIME_LIMIT,
         total_timesteps=150_000,
         n_envs=16,
@@ -158,6 +160,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "Taxi-v4",
+        **READ,
         total_timesteps=200_000,
         env_kwargs=TIME_LIMIT,
         n_envs=16,
@@ -170,6 +173,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "Acrobot-v1",
+        **READ,
         total_timesteps=20_000,
         training_wrapper=PotentialShaper(AcrobotEnergy(), gamma=0.99),
         task=Acrobot(coarse=True),
@@ -182,6 +186,7 @@ NAMED_SETTINGS = (
     ),
     Hyperparameters(
         "MountainCar-v0",
+        **READ,
         total_timesteps=70_000,
         training_wrapper=PotentialShaper(MountainCarEnergy(), gamma=0.99),
         n_envs=16,
