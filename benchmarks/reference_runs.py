@@ -48,7 +48,11 @@ def make(name: str) -> tuple[PPO, int, list[Any]]:
     """The learner of a run, its env steps and its callbacks."""
     if name == "two-envs":
         env = lmpolicy.make_multi_env({"CartPole-v1": 4, "FrozenLake-v1": 4}, seed=0)
-        return PPO(lmpolicy.LMActorCriticPolicy, env, n_steps=64, batch_size=128, n_epochs=4, seed=0), 1024, []
+        policy = {"score_normalization": "sum"}
+        model = PPO(
+            lmpolicy.LMActorCriticPolicy, env, n_steps=64, batch_size=128, n_epochs=4, seed=0, policy_kwargs=policy
+        )
+        return model, 1024, []
     env_id, options = {
         "cartpole": ("CartPole-v1", {}),
         "lake-generate": ("FrozenLake-v1", {"is_slippery": False}),

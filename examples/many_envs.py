@@ -45,7 +45,7 @@ HYPERPARAMETERS = {
     "ent_coef": 0.01,
     "learning_rate": LinearSchedule(start=3e-4, end=0.0, end_fraction=1.0),
 }
-POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}}
+POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}, "score_normalization": "sum"}
 STEPS = 20_480
 """Env steps in each env."""
 
