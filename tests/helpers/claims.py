@@ -246,11 +246,11 @@ def _check_table(block: Block) -> None:
         for entry, row in zip(listed, lines, strict=False):
             cell = plain(row[head.index(heading)])
             if cell:
-                wanted = _wanted(entry, key, {**common, **filters(chosen[2])})
+                wanted = wanted_of(entry, key, {**common, **filters(chosen[2])})
                 _check_cell(block, f"{row[0]}, {heading}", cell, chosen[1], name, wanted, key)
 
 
-def _wanted(entry: str, key: str, conditions: Row) -> Row:
+def wanted_of(entry: str, key: str, conditions: Row) -> Row:
     """The values that a row of the table asks for."""
     parts = re.fullmatch(r"(.*?)(?: \((\S+ as [^()]*)\))?", entry.strip())
     assert parts
