@@ -24,7 +24,7 @@ from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.optimizer_steps import watch_steps
+from lmpolicy.lm.optimizer_steps import find_optimizer, watch_steps
 from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
 from lmpolicy.lm.reference_term import make_reference, take_reference
@@ -57,7 +57,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :class:`~lmpolicy.TextObservationWrapper`.
     :param lr_schedule: learning rate as a function of the remaining progress.
     :param use_sde: must be False. SB3 passes it, but it is for continuous actions.
-    :param optimizer_class: class of the optimizer, as in SB3.
+    :param optimizer_class: class of the optimizer, as in SB3, or the name of one of ``torch.optim``.
     :param optimizer_kwargs: arguments of the optimizer, as in SB3.
     :param settings: entries of ``policy_kwargs``, see :class:`~lmpolicy.lm.settings.PolicySettings`.
     :raises TypeError: for a misspelt setting, an observation space that holds no text, or a learner that is not PPO or
@@ -78,7 +78,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         lr_schedule: Schedule,
         use_sde: bool = False,
         *,
-        optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
+        optimizer_class: type[th.optim.Optimizer] | str = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -93,7 +93,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             lr_schedule,
             features_extractor_class=BaseFeaturesExtractor,  # there are none; SB3's default takes bytes for numbers
             features_extractor_kwargs={"features_dim": 1},
-            optimizer_class=optimizer_class,
+            optimizer_class=find_optimizer(optimizer_class),
             optimizer_kwargs=optimizer_kwargs,
         )
 

@@ -1,8 +1,10 @@
-"""What a policy does before and after each step of its optimizer."""
+"""What a policy does before and after each step of its optimizer; and optimizers by name."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch as th
 
 from lmpolicy.lm.checkpoints import shorten_steps
 
@@ -45,3 +47,15 @@ def after_step(policy: Any) -> None:
     with policy._lock:
         policy.backbone.value_head.update_statistics()
         policy.actor.forget()
+
+
+def find_optimizer(given: str | type[th.optim.Optimizer]) -> type[th.optim.Optimizer]:
+    """Return the class of an optimizer.
+
+    :param given: the class, or the name of one of ``torch.optim``, such as ``"RAdam"``.
+    :raises ValueError: if there is none of this name.
+    """
+    found = getattr(th.optim, given, None) if isinstance(given, str) else given
+    if not isinstance(found, type) or not issubclass(found, th.optim.Optimizer):
+        raise ValueError(f'an optimizer is a class of torch.optim or its name, such as "RAdam"; got {given!r}')
+    return found

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
@@ -15,6 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy import models
 from lmpolicy.envs import require_package
+from lmpolicy.lm.optimizer_steps import find_optimizer
 from lmpolicy.lm.reference import Reference
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
 from lmpolicy.training.settings.env_settings import EnvSettings
@@ -61,7 +61,8 @@ class Hyperparameters(EnvSettings):
     """Learning rate of the optimizer, at the beginning and at the end."""
     optimizer: str = "Adam"
     """Name of a class of ``torch.optim``. The first steps of Adam are as large as its learning rate allows, however
-    little is known; those of ``"RAdam"`` begin small (Liu et al. 2020)."""
+    little is known; those of ``"RAdam"`` begin small (Liu et al. 2020). After a quiet time, in which all goes well, one
+    large gradient moves Adam by up to 32 times the rate, and ``"Adamax"`` by about the rate (Kingma and Ba 2015)."""
     clip_range: tuple[float, float] = (0.2, 0.2)
     """Distance from 1 at which PPO clips its ratio, at the beginning and at the end."""
     ent_coef: tuple[float, float] = (0.01, 0.01)
@@ -116,18 +117,9 @@ class Hyperparameters(EnvSettings):
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
                 **({} if self.reference is None else {"reference": {**self.reference, "beta": self._betas()[0]}}),
-                **({} if self.optimizer == "Adam" else self._optimizer()),
+                **({} if self.optimizer == "Adam" else {"optimizer_class": find_optimizer(self.optimizer)}),
             },
         }
-
-    def _optimizer(self) -> dict[str, Any]:
-        """Return the entries of ``policy_kwargs`` that name another optimizer than that of Stable-Baselines3."""
-        found = getattr(th.optim, self.optimizer, None)
-        if not isinstance(found, type) or not issubclass(found, th.optim.Optimizer):
-            raise ValueError(
-                f'optimizer is the name of a class of torch.optim, such as "RAdam"; got {self.optimizer!r}'
-            )
-        return {"optimizer_class": found}
 
     def _betas(self) -> tuple[float, float]:
         """Return the weight of the reference at the beginning and at the end."""

@@ -252,8 +252,30 @@ def test_another_optimizer_is_the_learners(tmp_path: Path) -> None:
     loaded = lmpolicy.load(lmpolicy.save(model, tmp_path / "model"), device="cpu")
     assert type(loaded.policy.optimizer) is th.optim.RAdam
     for wrong in ("Adm", "Optimizer.step", "lr_scheduler"):
-        with pytest.raises(ValueError, match=r'class of torch\.optim, such as "RAdam"; got '):
+        with pytest.raises(ValueError, match=r'class of torch\.optim or its name, such as "RAdam"; got '):
             _ = replace(settings, optimizer=wrong).ppo
+
+
+def test_the_policy_knows_optimizers_by_name() -> None:
+    env = lmpolicy.hyperparameters("CartPole-v1").make_env(0, n_envs=1)
+    policy = {"optimizer_class": "Adamax"}
+    model = PPO(LMActorCriticPolicy, env, n_steps=8, batch_size=8, n_epochs=1, device="cpu", policy_kwargs=policy)
+    assert type(model.learn(8).policy.optimizer) is th.optim.Adamax
+    with pytest.raises(ValueError, match=r"such as .*; got 'Adamx'"):
+        PPO(LMActorCriticPolicy, env, policy_kwargs={"optimizer_class": "Adamx"})
+
+
+@pytest.mark.parametrize(("optimizer", "furthest"), [("Adam", 32), ("Adamax", 1.01)])
+def test_how_far_one_large_gradient_moves_after_a_quiet_time(optimizer: str, furthest: float) -> None:
+    """What the docstring of the setting says."""
+    weight, rate = th.nn.Parameter(th.zeros(())), 1e-3
+    steps = getattr(th.optim, optimizer)([weight], lr=rate)
+    for gradient in (*[1e-6] * 3_000, 1.0, *[0.0] * 200):
+        if gradient == 1.0:
+            before = float(weight)
+        weight.grad = th.tensor(gradient)
+        steps.step()
+    assert 0.9 * furthest < abs(float(weight) - before) / rate < furthest
 
 
 def test_settings_for_a_model_that_is_not_known_are_those_of_a_pretrained_one():
