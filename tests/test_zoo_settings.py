@@ -33,10 +33,11 @@ def test_they_are_the_named_settings(env_id: str) -> None:
     settings = lmpolicy.hyperparameters(env_id, **block.pop("env_kwargs", {}))
     assert block.pop("policy") == f"lmpolicy.{LMActorCriticPolicy.__name__}"
     assert block.pop("env_wrapper") == ["lmpolicy.TextObservationWrapper"]
-    assert keywords(block.pop("policy_kwargs")) == {
+    assert {"optimizer_class": "Adam", **keywords(block.pop("policy_kwargs"))} == {
         "lora": settings.lora,
         "critic_lr_factor": settings.critic_lr_factor,
         "score_normalization": settings.score_normalization,
+        "optimizer_class": settings.optimizer,
     }
     default = lmpolicy.Hyperparameters("CartPole-v1")
     for name in ("model", "value_gradient", "wrapper_kwargs", "critic_warmup", "task"):

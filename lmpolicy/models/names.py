@@ -149,7 +149,10 @@ _MODELS = (
         learning={
             "FrozenLake-v1": {
                 "n_steps": 32,  # target_kl ends an update after few steps; more updates help
+                "batch_size": 256,
+                "gae_lambda": 0.95,
                 "normalize_reward": True,
+                "optimizer": "Adam",
                 "learning_rate": (5e-4, 5e-5),
                 "ent_coef": (0.02, 0.0),
             },

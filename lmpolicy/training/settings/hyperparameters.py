@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -18,6 +19,9 @@ from lmpolicy.lm.optimizer_steps import find_optimizer
 from lmpolicy.lm.reference import Reference
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
 from lmpolicy.training.settings.env_settings import EnvSettings
+
+WARMUP_STEPS = 1_024
+"""Env steps for the critic alone, after a warm start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +121,7 @@ class Hyperparameters(EnvSettings):
                 "critic_lr_factor": self.critic_lr_factor,
                 "value_gradient": self.value_gradient,
                 **({} if self.reference is None else {"reference": {**self.reference, "beta": self._betas()[0]}}),
-                **({} if self.optimizer == "Adam" else {"optimizer_class": find_optimizer(self.optimizer)}),
+                **({} if self.optimizer == "Adam" else {"optimizer_class": find_optimizer(self.optimizer).__name__}),
             },
         }
 
@@ -157,9 +161,9 @@ class Hyperparameters(EnvSettings):
         """Return settings for a policy that has learnt from demonstrations.
 
         The first updates of PPO would destroy what it has learnt, because the critic knows nothing yet. So the first
-        rollouts train the critic alone, learning rates are a fifth, advantages stay as small as they are, there is no
-        bonus for random actions, and a :class:`~lmpolicy.Reference` holds the policy near the one that the training
-        begins with.
+        two rollouts, or more of them up to 1 024 env steps, train the critic alone, learning rates are a fifth,
+        advantages stay as small as they are, there is no bonus for random actions, and a :class:`~lmpolicy.Reference`
+        holds the policy near the one that the training begins with.
 
         :param beta: weight of the reference at the beginning and at the end, or all the time. The better the
             demonstrations, the more is right. At 0, the policy is free to become better than they are.
@@ -167,7 +171,7 @@ class Hyperparameters(EnvSettings):
         first, last = self.learning_rate
         return replace(
             self,
-            critic_warmup=2,
+            critic_warmup=max(2, math.ceil(WARMUP_STEPS / (self.n_steps * self.n_envs))),
             learning_rate=(first / 5, last / 5),
             normalize_advantage=False,
             ent_coef=(0.0, 0.0),

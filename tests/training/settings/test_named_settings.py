@@ -238,7 +238,7 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert real.env_kwargs == lake.env_kwargs
     assert lmpolicy.hyperparameters(TEXT_WORLD).for_model("smollm2-135m-instruct").score_normalization == "token"
     blackjack = lmpolicy.hyperparameters("Blackjack-v1").for_model("smollm2-135m-instruct")
-    assert blackjack.ppo["policy_kwargs"]["optimizer_class"] is th.optim.RAdam
+    assert blackjack.ppo["policy_kwargs"]["optimizer_class"] == "RAdam"
     assert blackjack.lora == entry.learning["Blackjack-v1"]["lora"] != real.lora
     taxi = lmpolicy.hyperparameters("Taxi-v4")
     assert taxi.for_model("smollm2-135m-instruct").n_steps == taxi.n_steps
