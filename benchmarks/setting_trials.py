@@ -50,9 +50,13 @@ FIELDS = (
     "cpu_seconds",
     "processor",
     "date",
+    "evaluations",
+    "greedy",
+    "sampled",
 )
 """``settings`` are those that differ from the named ones on the ``date``. ``stays`` is the first evaluation from which
-on all are at the threshold; ``score`` is the mean return over the training."""
+on all are at the threshold; ``score`` is the mean return over the training. The last three columns have the env steps
+of all evaluations, and their mean returns with the most likely and with sampled actions."""
 Changes = Mapping[str, Any]
 
 
@@ -109,6 +113,9 @@ def run(task: str, changes: Changes, seed: int, steps: int | None) -> dict[str, 
         row[f"stays{end}"] = finished.stays_from(threshold, sampled)
         row[f"score{end}"] = f"{finished.area(sampled):.5g}"
         row[f"final{end}"] = f"{finished.final(sampled):.5g}"
+        curve = finished.returns(sampled)
+        row["evaluations"] = " ".join(map(str, curve))
+        row["sampled" if sampled else "greedy"] = " ".join(f"{mean:.4g}" for mean in curve.values())
     spent = f"{time.process_time() - start:.0f}"
     return {**row, "env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": _today()}
 

@@ -31,6 +31,10 @@ def test_a_run_has_the_settings_that_were_asked_for(tmp_path: Path, monkeypatch:
     assert json.loads(row["settings"]) == {"learning_rate": [1e-3, 0], "n_steps": 8}
     assert row["env_steps"] == "64"
     assert 0 <= float(row["final_sampled"]) <= 1
+    steps, greedy, sampled = (row[name].split() for name in ("evaluations", "greedy", "sampled"))
+    assert (steps[0], steps[-1]) == ("0", "64")
+    assert len(steps) == len(greedy) == len(sampled)
+    assert float(sampled[-1]) == pytest.approx(float(row["final_sampled"]), abs=1e-3)
 
     setting_trials.main([*SMALL, "--set", "n_steps=8", "learning_rate=[1e-3, 0]", "--output", str(path)])
     assert len(asked) == 1, "the same settings in another order ran again"
