@@ -153,9 +153,17 @@ class Hyperparameters(EnvSettings):
         """Return settings for answers in free text: ``make_env(action_mode="generate", ...)``.
 
         They have no entropy bonus, because a policy could earn that bonus with longer and longer answers. Their
-        learning rate is smaller, because one answer is several decisions.
+        learning rate, which is for Adam, is smaller, because one answer is several decisions; and their rollouts have 64
+        steps or more.
         """
-        return replace(self, learning_rate=(2e-4, 5e-5), ent_coef=(0.0, 0.0), target_kl=0.05)
+        return replace(
+            self,
+            n_steps=max(64, self.n_steps),
+            optimizer="Adam",
+            learning_rate=(2e-4, 5e-5),
+            ent_coef=(0.0, 0.0),
+            target_kl=0.05,
+        )
 
     def after_warm_start(self, beta: float | tuple[float, float] = (0.1, 0.0)) -> Hyperparameters:
         """Return settings for a policy that has learnt from demonstrations.
