@@ -153,7 +153,7 @@ class Hyperparameters(EnvSettings):
         """Return settings for answers in free text: ``make_env(action_mode="generate", ...)``.
 
         They have no entropy bonus, because a policy could earn that bonus with longer and longer answers. Their
-        learning rate, which is for Adam, is smaller, because one answer is several decisions; and their rollouts have 64
+        learning rate, which is for Adam, is smaller, because one answer is several decisions. Their rollouts have 64
         steps or more.
         """
         return replace(

@@ -331,3 +331,18 @@ def test_an_env_may_have_an_argument_of_the_same_name(monkeypatch: pytest.Monkey
     assert hyperparameters("Own-v0", gamma=0.5).env_kwargs == {"gamma": 0.5}
     assert hyperparameters("Own-v1", n_steps=4).env_kwargs == {"n_steps": 4}
     assert hyperparameters("CartPole-v1", sutton_barto_reward=True, max_episode_steps=9).gamma == 0.995
+
+
+def test_settings_for_free_text_are_those_of_adam() -> None:
+    lake = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    free = lake.for_free_text()
+    assert (free.optimizer, free.n_steps, free.ent_coef) == ("Adam", 64, (0.0, 0.0))
+    assert replace(lake, n_steps=128).for_free_text().n_steps == 128
+
+
+def test_the_critic_has_a_thousand_env_steps_after_a_warm_start() -> None:
+    for env_id, arguments in (("FrozenLake-v1", {"is_slippery": False}), ("Blackjack-v1", {}), ("CartPole-v1", {})):
+        settings = lmpolicy.hyperparameters(env_id, **arguments).after_warm_start()
+        rollout = settings.n_steps * settings.n_envs
+        assert settings.critic_warmup * rollout >= 1_024
+        assert settings.critic_warmup == 2 or (settings.critic_warmup - 1) * rollout < 1_024
