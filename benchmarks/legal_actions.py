@@ -167,6 +167,7 @@ def make_model(actions, seed):
         n_epochs=1,
         seed=seed,
         device="cpu",
+        policy_kwargs={"score_normalization": "sum"},
     )
     _, callback = model._setup_learn(STEPS * ENVS)
     model.policy.predict(model._last_obs)  # the first call checks the model and warms up

@@ -183,7 +183,7 @@ def test_interrupted_cells_go_on(
         return plain(*arguments)
 
     monkeypatch.setattr(cells, "evaluate", stop)
-    small = ("--seeds", "0", "--steps", "1024", "--every", "768", "--episodes", "2")
+    small = ("--seeds", "0", "--steps", "1024", "--every", "768", "--episodes", "2", "--set", "n_steps=64")
     command = ["--tasks", "frozenlake", "--methods", method, *small, "--output", str(tmp_path)]
     with pytest.raises(SystemExit) as ending:
         benchmark.main(command)
@@ -195,10 +195,11 @@ def test_interrupted_cells_go_on(
 
 
 def test_a_killed_cell_goes_on_and_repeats_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ("--seeds", "0", "--steps", "1536", "--every", "256", "--episodes", "2")
+    small = ("--seeds", "0", "--steps", "1536", "--every", "256", "--episodes", "2", "--set", "n_steps=64")
     command = ["--tasks", "frozenlake", "--methods", "bundled", *small, "--output"]
     benchmark.main([*command, str(tmp_path / "whole")])
-    log, folder = tmp_path / "log", tmp_path / "killed" / "frozenlake" / "bundled"
+    (whole,) = (one for one in (tmp_path / "whole" / "frozenlake").iterdir() if one.is_dir())
+    log, folder = tmp_path / "log", tmp_path / "killed" / "frozenlake" / whole.name
     plain, train = cells.evaluate, PPO.train
 
     def noted(player: Any, env: Any, episodes: int, sampled: bool, *others: Any) -> Any:
@@ -229,9 +230,9 @@ def test_a_killed_cell_goes_on_and_repeats_no_evaluation(tmp_path: Path, monkeyp
     found, expected = (
         [
             {key: value for key, value in row.items() if key not in ("train_seconds", "cpu_seconds", "date")}
-            for row in table(tmp_path / name / "frozenlake" / "bundled" / "runs.csv")
+            for row in table(cell / "runs.csv")
         ]
-        for name in ("killed", "whole")
+        for cell in (folder, whole)
     )
     assert [(row["env_steps"], row["sampled"]) for row in found] == [
         (str(steps), way) for steps in range(0, 1537, 256) for way in "01"
