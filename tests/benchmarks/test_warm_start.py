@@ -128,8 +128,10 @@ def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: py
     with pytest.raises(SeenError) as caught:
         runs.train(TASKS[name], METHODS["warm-named"], 3, 2, lambda **_: None, steps=512, episodes=2)
     games, arguments = caught.value.args
-    rate = lm_settings(TASKS[name].learning).learning_rate[0]
-    assert (games, arguments) == (2, {"learning_rate": rate, "seed": 3, **TASKS[name].cloning})
+    task = TASKS[name]
+    settings = lm_settings(task.learning)
+    rate = (settings.for_model(task.model) if task.model else settings).learning_rate[0]
+    assert (games, arguments) == (2, {"learning_rate": rate, "seed": 3, **task.cloning})
 
 
 def test_rows_of_both_ways_to_act(folder: Path) -> None:
