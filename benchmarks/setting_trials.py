@@ -13,6 +13,7 @@ interruption, and several may run at a time.
 """
 
 import argparse
+import datetime
 import json
 import tempfile
 import time
@@ -117,11 +118,8 @@ def run(task: str, changes: Changes, seed: int, steps: int | None) -> dict[str, 
         row["evaluations"] = " ".join(map(str, curve))
         row["sampled" if sampled else "greedy"] = " ".join(f"{mean:.4g}" for mean in curve.values())
     spent = f"{time.process_time() - start:.0f}"
-    return {**row, "env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": _today()}
-
-
-def _today() -> str:
-    return time.strftime("%Y-%m-%d")
+    today = datetime.date.today().isoformat()
+    return {**row, "env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": today}
 
 
 def table(rows: list[dict[str, str]], task: str) -> Iterator[str]:

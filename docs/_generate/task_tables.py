@@ -46,6 +46,7 @@ SETTINGS = (
     "normalize_advantage",
     "normalize_reward",
     "target_kl",
+    "optimizer",
     "score_normalization",
 )
 """Fields of settings that a page lists."""
@@ -129,7 +130,10 @@ def results(page: Page) -> str:
     head = ["task", "method", f"{measure}, most likely actions", f"{measure}, sampled", "env steps", "threshold"]
     head += ["stays from (seeds)", "seeds"]
     table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *lines]
-    links = ", ".join(f"[{path.name}](../../{path.relative_to(ROOT).as_posix()})" for path in files)
+    names = [path.name if len(files) == 1 else f"{path.parent.name}/{path.name}" for path in files]
+    links = ", ".join(
+        f"[{name}](../../{path.relative_to(ROOT).as_posix()})" for name, path in zip(names, files, strict=True)
+    )
     note = f"Interquartile means over seeds. File: {links}. "
     note += (
         "Success: share of evaluation episodes. " if page.success else "Returns are without shaped or scaled rewards. "
@@ -138,7 +142,8 @@ def results(page: Page) -> str:
         "*Stays*: env steps from which on all later evaluations are at the threshold, median over seeds (how many do). "
     )
     if SUMMARIES[1] in files:
-        note += "Measured with a bundled LM that came before today's ([why](../results.md)). "
+        which = "Measured" if len(files) == 1 else f"The rows of {names[[*files].index(SUMMARIES[1])]} were measured"
+        note += f"{which} with a bundled LM that came before today's ([why](../results.md)). "
     note += "Read [Before you compare](../results.md#before-you-compare) first."
     return "\n".join(table) + f"\n\n{plain(note)}"
 
