@@ -33,6 +33,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -229,25 +230,34 @@ def _check_table(block: Block) -> None:
     if said is None:
         block.wrong.append(f"cannot read <!-- {block.marker} -->")
         return
-    name, common, key = said[1], filters(said[2]), said[3]
+    name, key = said[1], said[3]
     head, _, *lines = (cells_of(line) for line in COMMENT.sub("", block.text).strip().splitlines())
-    listed = (
-        [entry.strip() for entry in said[4].split(";")] if said[4] else [re.sub("[ᵃᵇ]", "", row[0]) for row in lines]
-    )
+    listed = listed_rows(said, lines)
     if len(listed) != len(lines):
         block.wrong.append(f"{len(lines)} rows in the table, {len(listed)} in its comment")
-    for made in filter(None, (line.strip() for line in said[5].splitlines())):
-        heading, _, template = made.partition(": ")
+    for heading, templates, conditions in made_columns(said):
         if heading not in head:
             block.wrong.append(f"the table has no column {heading!r}")
             continue
-        chosen = re.fullmatch(r"(.*?)(?: \[(.*)\])?", template)
-        assert chosen
         for entry, row in zip(listed, lines, strict=False):
             cell = plain(row[head.index(heading)])
             if cell:
-                wanted = wanted_of(entry, key, {**common, **filters(chosen[2])})
-                _check_cell(block, f"{row[0]}, {heading}", cell, chosen[1], name, wanted, key)
+                wanted = wanted_of(entry, key, conditions)
+                _check_cell(block, f"{row[0]}, {heading}", cell, templates, name, wanted, key)
+
+
+def listed_rows(said: re.Match[str], rows: list[list[str]]) -> list[str]:
+    """What the comment before a table lists for its rows; without a list, the labels of the rows."""
+    return [entry.strip() for entry in said[4].split(";")] if said[4] else [re.sub("[ᵃᵇ]", "", row[0]) for row in rows]
+
+
+def made_columns(said: re.Match[str]) -> Iterator[tuple[str, str, Row]]:
+    """Heading, templates and conditions of each column that the comment before a table speaks of."""
+    for made in filter(None, (line.strip() for line in said[5].splitlines())):
+        heading, _, template = made.partition(": ")
+        chosen = re.fullmatch(r"(.*?)(?: \[(.*)\])?", template)
+        assert chosen
+        yield heading, chosen[1], {**filters(said[2]), **filters(chosen[2])}
 
 
 def wanted_of(entry: str, key: str, conditions: Row) -> Row:

@@ -21,7 +21,8 @@ from helpers.claims import (
     agrees,
     blocks,
     cells_of,
-    filters,
+    listed_rows,
+    made_columns,
     numbers,
     plain,
     select,
@@ -50,21 +51,18 @@ def filled(page: Path) -> str:
 def _filled_table(block: Block, table: str) -> str:
     said = TABLE.fullmatch(block.marker)
     assert said
-    name, common, key = said[1], filters(said[2]), said[3]
+    name, key = said[1], said[3]
     lines = table.splitlines()
     rows = [cells_of(line) for line in lines]
     head, body = rows[0], rows[2:]
-    listed = [entry.strip() for entry in said[4].split(";")] if said[4] else [plain(row[0]) for row in body]
-    for made in filter(None, (line.strip() for line in said[5].splitlines())):
-        heading, _, template = made.partition(": ")
-        chosen = re.fullmatch(r"(.*?)(?: \[(.*)\])?", template)
-        assert chosen
+    listed = listed_rows(said, body)
+    for heading, templates, conditions in made_columns(said):
         column = head.index(heading)
         before = [row[column] for row in body]
         for entry, row in zip(listed, body, strict=True):
             if row[column]:
-                found = select(name, wanted_of(entry, key, {**common, **filters(chosen[2])}), key)
-                row[column] = _filled_cell(row[column], chosen[1], found, before)
+                found = select(name, wanted_of(entry, key, conditions), key)
+                row[column] = _filled_cell(row[column], templates, found, before)
     made_again = [line if cells_of(line) == row else _line(row) for line, row in zip(lines[2:], body, strict=True)]
     return "\n".join([*lines[:2], *made_again])
 
