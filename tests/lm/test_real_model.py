@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from helpers.lm_tools import naive_batch, scored_batch
+from helpers.lm_tools import AS_THE_LM_SAYS, naive_batch, scored_batch
 from stable_baselines3.common.utils import obs_as_tensor
 from transformers import AutoModelForCausalLM, GgufConfig
 
@@ -47,7 +47,7 @@ def policy_for(model: str, env: TextObservationWrapper, **settings: Any) -> LMAc
     """A policy with adapters in all layers, and else the settings of the model's entry, in float32 on any machine."""
     entry = models.find("smollm2-135m-instruct")
     assert entry is not None
-    settings = {**entry.settings, "lora": models.PRETRAINED["lora"], "dtype": "float32", **settings}
+    settings = {**entry.settings, **AS_THE_LM_SAYS, "lora": models.PRETRAINED["lora"], "dtype": "float32", **settings}
     th.manual_seed(0)
     return LMActorCriticPolicy(env.observation_space, env.action_space, lambda _: 5e-4, model=model, **settings)
 
