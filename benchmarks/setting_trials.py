@@ -8,8 +8,8 @@
 A value is JSON; a pair is the value at the beginning and at the end of the training. The method is ``lm`` of the
 comparison, evaluated as ``python -m benchmarks.learning`` does, with fewer episodes; of games, on the validation split.
 
-A row of setting_trials.csv is a run. Runs that are there are skipped, so the same command goes on after an
-interruption, and several may run at a time.
+A row of setting_trials.csv is a run. Runs that are there with the same settings, all of them, are skipped, so the same
+command goes on after an interruption, and several may run at a time.
 """
 
 import argparse
@@ -29,6 +29,8 @@ from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.learning.tasks import BY_NAME, experiment, threshold_of
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import REPORTED, run_experiment
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.fingerprints import describe, short_hash
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import LM
 from lmpolicy.models.near_names import did_you_mean
@@ -54,10 +56,12 @@ FIELDS = (
     "evaluations",
     "greedy",
     "sampled",
+    "digest",
 )
-"""``settings`` are those that differ from the named ones on the ``date``. ``stays`` is the first evaluation from which
-on all are at the threshold; ``score`` is the mean return over the training. The last three columns have the env steps
-of all evaluations, and their mean returns with the most likely and with sampled actions."""
+"""``settings`` are those that differ from the named ones on the ``date``; ``digest`` tells all settings from others.
+``stays`` is the first evaluation from which on all are at the threshold; ``score`` is the mean return over training.
+``evaluations``, ``greedy`` and ``sampled`` are the env steps of all evaluations, and their mean returns with the most
+likely and with sampled actions."""
 Changes = Mapping[str, Any]
 
 
@@ -93,21 +97,38 @@ def label(changes: Changes) -> str:
     return json.dumps(dict(sorted(changes.items())))
 
 
-def run(task: str, changes: Changes, seed: int, steps: int | None) -> dict[str, Any]:
-    """Train once, and measure.
+def changed(task: str, changes: Changes, steps: int | None) -> Experiment:
+    """Return the experiment of a task with other settings.
 
     :param task: name of the task.
     :param changes: settings that differ from the named ones.
-    :param seed: of training and evaluations.
     :param steps: env steps of training. None: those of the settings.
     """
     what = experiment(BY_NAME[task], episodes=EPISODES.get(task, FEW), validation=True)
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
     given |= {} if steps is None else {"total_timesteps": steps}
+    return replace(what, settings=replace(what.settings, **given))
+
+
+def digest_of(settings: Hyperparameters) -> str:
+    """Return a few characters that change with any of the settings, those that are defaults included.
+
+    :param settings: of a run.
+    """
+    return short_hash({one.name: describe(getattr(settings, one.name)) for one in fields(settings)})
+
+
+def run(task: str, changes: Changes, seed: int, what: Experiment) -> dict[str, Any]:
+    """Train once, and measure.
+
+    :param task: name of the task.
+    :param changes: settings that differ from the named ones.
+    :param seed: of training and evaluations.
+    :param what: the experiment with these settings.
+    """
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        asked = replace(what, settings=replace(what.settings, **given))
-        finished = FinishedRun(run_experiment(asked, [seed], [LM], folder, processes=1).runs[LM, seed])
+        finished = FinishedRun(run_experiment(what, [seed], [LM], folder, processes=1).runs[LM, seed])
     threshold = threshold_of(BY_NAME[task])
     row: dict[str, Any] = {"task": task, "settings": label(changes), "seed": seed}
     for sampled, end in ((False, ""), (True, "_sampled")):
@@ -119,7 +140,8 @@ def run(task: str, changes: Changes, seed: int, steps: int | None) -> dict[str, 
         row["sampled" if sampled else "greedy"] = " ".join(f"{mean:.4g}" for mean in curve.values())
     spent = f"{time.process_time() - start:.0f}"
     today = datetime.date.today().isoformat()
-    return {**row, "env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": today}
+    cost = {"env_steps": finished.steps, "cpu_seconds": spent, "processor": processor(), "date": today}
+    return {**row, **cost, "digest": digest_of(what.settings)}
 
 
 def table(rows: list[dict[str, str]], task: str) -> Iterator[str]:
@@ -128,22 +150,22 @@ def table(rows: list[dict[str, str]], task: str) -> Iterator[str]:
     :param rows: of the file.
     :param task: name of the task.
     """
-    found: dict[str, list[dict[str, str]]] = {}
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
         if row["task"] == task:
-            found.setdefault(row["settings"], []).append(row)
+            found.setdefault((row["settings"], row["digest"]), []).append(row)
 
     def mean(of: list[dict[str, str]], *columns: str) -> float:
         return fmean(float(row[column]) for row in of for column in columns)
 
-    for settings, of in sorted(found.items(), key=lambda one: -mean(one[1], "final", "final_sampled")):
+    for (settings, _), of in sorted(found.items(), key=lambda one: -mean(one[1], "final", "final_sampled")):
         lowest = min(float(row[column]) for row in of for column in ("final", "final_sampled"))
         greedy, sampled = mean(of, "final"), mean(of, "final_sampled")
         stays = ", ".join(f"{float(row['stays']):g}/{float(row['stays_sampled']):g}" for row in of)
         score = mean(of, "score", "score_sampled")
         yield (
-            f"{settings}: {greedy:.5g} greedy, {sampled:.5g} sampled, lowest {lowest:.5g}, over training {score:.5g}; "
-            f"stays from {stays} ({len(of)} seeds)"
+            f"{settings} ({of[0]['date']}): {greedy:.5g} greedy, {sampled:.5g} sampled, lowest {lowest:.5g}, "
+            f"over training {score:.5g}; stays from {stays} ({len(of)} seeds)"
         )
 
 
@@ -157,10 +179,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "setting_trials.csv", help="file")
     args = parser.parse_args(argv)
     changes = dict(args.set)
+    what = changed(args.task, changes, args.steps)
     for seed in [] if args.table else args.seeds:
-        key = args.task, label(changes), str(seed)
-        if key not in {(row["task"], row["settings"], row["seed"]) for row in read_rows(args.output)}:
-            add_rows(args.output, FIELDS, [run(args.task, changes, seed, args.steps)])
+        key = args.task, digest_of(what.settings), str(seed)
+        if key not in {(row["task"], row["digest"], row["seed"]) for row in read_rows(args.output)}:
+            add_rows(args.output, FIELDS, [run(args.task, changes, seed, what)])
     print("\n".join(table(read_rows(args.output), args.task)))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import lmpolicy
+
 ROOT = Path(__file__).parents[1]
 PATH = ROOT / "examples" / "first_steps.ipynb"
 CELLS: list[dict[str, Any]] = json.loads(PATH.read_text())["cells"]
@@ -29,7 +31,7 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (training,) = (cell for cell in notebook.cells if "STEPS = 4_096" in cell.source)
     training.source = training.source.replace("STEPS = 4_096", "STEPS = 1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
     read, trained, explained, played, page, loaded = (cell for cell in notebook.cells if cell.cell_type == "code")
     assert "Pole leans" in read.outputs[0].text
     assert "('push left', 'push right')" in read.outputs[0].text
@@ -39,4 +41,5 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "<table" in cell.outputs[-1].data["text/html"]
     assert "report.html" in page.outputs[-1].data["text/plain"]
     assert (tmp_path / "runs/notebook/report.html").exists()
-    assert loaded.outputs[-1].data["text/plain"] == "1024", "one rollout"
+    settings = lmpolicy.hyperparameters("CartPole-v1")
+    assert loaded.outputs[-1].data["text/plain"] == str(settings.n_envs * settings.n_steps), "one rollout"

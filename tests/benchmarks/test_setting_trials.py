@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,27 @@ def test_a_run_has_the_settings_that_were_asked_for(tmp_path: Path, monkeypatch:
     assert len(asked) == 1, "the same settings in another order ran again"
 
 
+def test_settings_that_are_no_longer_the_named_ones_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ran = tmp_path / "trials.csv", []
+    named = setting_trials.experiment
+
+    def run(task: str, changes: Any, seed: int, what: Experiment) -> dict[str, Any]:
+        ran.append(what.settings.n_steps)
+        return {"task": task, "settings": "{}", "seed": seed, "digest": setting_trials.digest_of(what.settings)}
+
+    def other(*args: Any, **kwargs: Any) -> Experiment:
+        what = named(*args, **kwargs)
+        return replace(what, settings=replace(what.settings, n_steps=48))
+
+    monkeypatch.setattr(setting_trials, "run", run)
+    monkeypatch.setattr(setting_trials, "table", lambda *_: ())
+    setting_trials.main([*SMALL, "--output", str(path)])
+    monkeypatch.setattr(setting_trials, "experiment", other)
+    for _ in range(2):
+        setting_trials.main([*SMALL, "--output", str(path)])
+    assert ran == [16, 48]
+
+
 def test_the_best_settings_come_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path, numbers = tmp_path / "trials.csv", dict.fromkeys(setting_trials.FIELDS, "0")
     rows = [
@@ -50,8 +72,8 @@ def test_the_best_settings_come_first(capsys: pytest.CaptureFixture[str], tmp_pa
     setting_trials.add_rows(path, setting_trials.FIELDS, rows)
     setting_trials.main(["--task", "cartpole", "--table", "--output", str(path)])
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith('{"n_steps": 64}: 490 greedy, 480 sampled, lowest 480')
-    assert second.startswith("{}: 500 greedy, 400 sampled, lowest 400")
+    assert first.startswith('{"n_steps": 64} (0): 490 greedy, 480 sampled, lowest 480')
+    assert second.startswith("{} (0): 500 greedy, 400 sampled, lowest 400")
 
 
 @pytest.mark.parametrize(
