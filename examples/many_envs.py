@@ -27,13 +27,14 @@ from lmpolicy import (
     make_multi_env,
 )
 
+ACROBOT = hyperparameters("Acrobot-v1")
 ENVS = [
     EnvCopies("CartPole-v1", 3),
     EnvCopies("Blackjack-v1", 3, {"sab": False, "natural": False}),
     EnvCopies("FrozenLake-v1", 3, {"is_slippery": False}),
     EnvCopies("CliffWalking-v1", 3, {"max_episode_steps": 200}),  # without a limit, it ends nowhere but at the goal
-    # Trained on rewards that show the way; the returns are without them.
-    EnvCopies("Acrobot-v1", 4, training_wrapper=hyperparameters("Acrobot-v1").training_wrapper),
+    # In round numbers, and trained on rewards that show the way; the returns are without them.
+    EnvCopies("Acrobot-v1", 4, task=ACROBOT.task, training_wrapper=ACROBOT.training_wrapper),
 ]
 HYPERPARAMETERS = {
     "n_steps": 128,
