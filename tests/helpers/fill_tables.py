@@ -31,7 +31,7 @@ from helpers.claims import (
 
 TO_FILL = "?"
 DECIMALS = 2
-"""Of a figure in whose column there is none yet."""
+"""Of a figure in whose column there is none yet, if it is no integer."""
 
 
 def filled(page: Path) -> str:
@@ -94,7 +94,8 @@ def _written(value: float | None, shown: str, example: str) -> str:
     """A number with the decimals and separators of the one that stood there, or of another in its column."""
     if value is None:
         return "–"
-    like = shown or next(iter(NUMBER.findall(plain(example))), f"0.{'0' * DECIMALS}")
+    new = "0" if value == round(value) else f"0.{'0' * DECIMALS}"
+    like = shown or next(iter(NUMBER.findall(plain(example))), new)
     decimals = len(like.partition(".")[2])
     written = f"{round(value, decimals) + 0.0:,.{decimals}f}"  # + 0.0: no -0.00
     if re.search(r"\d{4}", like) and abs(value) < 10_000:
