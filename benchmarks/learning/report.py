@@ -78,7 +78,7 @@ def save_figure(
     columns = min(COLUMNS_OF_FIGURE, len(groups))
     lines = math.ceil(len(groups) / columns)
     figure, grid = plt.subplots(
-        lines, columns, figsize=(max(6, 3.6 * columns), 3 * lines + 0.8), layout="constrained", squeeze=False
+        lines, columns, figsize=(max(8, 3.6 * columns), 3 * lines + 0.8), layout="constrained", squeeze=False
     )
     for axes, (name, found) in zip(grid.flat, groups.items(), strict=False):
         draw_curves(axes, found, sampled, BY_NAME[name].best, BY_NAME[name].wide, colours)
@@ -86,7 +86,8 @@ def save_figure(
         axes.set_xlabel("env steps")
     for axes in list(grid.flat)[len(groups) :]:
         axes.set_axis_off()
-    figure.supylabel("mean return of an evaluation (grids and text adventures: share of successes)", fontsize=10)
+    what = "share of successes" if all(BY_NAME[name].success for name in groups) else "mean return"
+    figure.supylabel(f"{what} of an evaluation", fontsize=10)
     add_legend(figure, list(grid.flat))
     with whole_file(path) as file:
         figure.savefig(file, dpi=110, format="png")
