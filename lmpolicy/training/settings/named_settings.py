@@ -109,7 +109,7 @@ NAMED_SETTINGS = (
     Hyperparameters(
         "FrozenLake-v1",
         **READ,
-        total_timesteps=200_000,
+        total_timesteps=100_000,
         env_kwargs={"is_slippery": True},
         n_epochs=10,
         optimizer="Adamax",  # Adam loses the way in single updates, docs/trials.md
