@@ -32,7 +32,7 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training.source = training.source.replace("STEPS = 4_096", "STEPS = 1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # beside other programs, threads that wait for each other take minutes
-    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     read, trained, explained, played, page, loaded = (cell for cell in notebook.cells if cell.cell_type == "code")
     assert "Pole leans" in read.outputs[0].text
     assert "('push left', 'push right')" in read.outputs[0].text

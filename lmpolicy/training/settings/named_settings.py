@@ -84,7 +84,6 @@ MACRO_ACTION_DEFAULTS: dict[str, Any] = {
     "n_steps": 64,
     "n_epochs": 4,
     "learning_rate": (5e-4, 0.0),
-    "ent_coef": (0.01, 0.0),
     "score_normalization": "token",  # by "sum", short phrases such as "chop" would be far more likely than long ones
 }
 """For kitchen and house, whose episodes are about ten macro-actions."""
@@ -227,16 +226,15 @@ NAMED_SETTINGS = (
     Hyperparameters(
         TOMATO_SALAD,
         **MACRO_ACTION_DEFAULTS,
+        ent_coef=(0.01, 0.0),
         env_kwargs=RENDERED_AS_TEXT,
         task=TomatoSalad(list_actions=False),
     ),
     Hyperparameters(
         HOUSEHOLD,
-        **{
-            **MACRO_ACTION_DEFAULTS,
-            # Below 0 at the end, or the most likely actions still go round in circles where sampled ones come through.
-            "ent_coef": (0.02, -0.01),
-        },
+        **MACRO_ACTION_DEFAULTS,
+        # Below 0 at the end, or the most likely actions may fail where sampled ones come through.
+        ent_coef=(0.02, -0.01),
         # As they are: scaled to size 1, the cost of a step would drown a reward that comes seldom.
         normalize_reward=False,
         normalize_advantage=False,
