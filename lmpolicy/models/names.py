@@ -159,7 +159,9 @@ _MODELS = (
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,
+                "n_envs": 16,
                 "n_steps": 64,
+                "gae_lambda": 0.95,
                 "batch_size": 64,
                 "n_epochs": 1,
                 "learning_rate": (3e-4, 3e-5),
