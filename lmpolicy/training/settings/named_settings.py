@@ -135,16 +135,16 @@ NAMED_SETTINGS = (
     Hyperparameters(
         "Blackjack-v1",
         **READ,
-        total_timesteps=80_000,
+        total_timesteps=60_000,
         batch_size=1024,
         n_epochs=10,
         gamma=1.0,
         gae_lambda=1.0,
         optimizer="Adamax",
-        learning_rate=(2e-3, 0.0),
+        learning_rate=(1e-3, 0.0),
         # Much, or it sticks always before it has seen that hitting pays with a low total; below 0 at the end, so that
         # sampled actions are as good as the most likely ones.
-        ent_coef=(0.06, -0.01),
+        ent_coef=(0.03, -0.01),
         normalize_reward=False,
         critic_lr_factor=1.0,
     ),

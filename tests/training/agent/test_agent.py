@@ -34,7 +34,7 @@ def test_bundled_words_and_named_settings() -> None:
     agent = Agent(settings, device="cpu")
     learner: Any = agent.learner
     assert (learner.n_steps, learner.batch_size) == (8 * 128, 1024)
-    assert learner.lr_schedule(0.5) == pytest.approx(1e-3)
+    assert learner.lr_schedule(0.5) == pytest.approx(5e-4)
     assert agent._playing.learning.total == settings.total_timesteps
     env = settings.make()
     assert agent.act(env.reset(seed=0)[0]) in (0, 1)
