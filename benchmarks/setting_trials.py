@@ -82,7 +82,7 @@ def setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"the value of {text!r} is no JSON, such as 0.5, true or [1e-3, 0]") from None
 
 
-def _tuning_seed(text: str) -> int:
+def tuning_seed(text: str) -> int:
     seed = int(text)
     if seed in REPORTED:
         raise argparse.ArgumentTypeError(f"seed {seed} is reported; settings are chosen by others, such as 0 to 4")
@@ -173,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=BY_NAME, metavar="TASK", required=True)
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings to change")
-    parser.add_argument("--seeds", nargs="+", type=_tuning_seed, metavar="SEED", default=SEEDS)
+    parser.add_argument("--seeds", nargs="+", type=tuning_seed, metavar="SEED", default=SEEDS)
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the settings")
     parser.add_argument("--table", action="store_true", help="print what was tried; run nothing")
     parser.add_argument("--output", type=Path, default=RESULTS / "setting_trials.csv", help="file")
