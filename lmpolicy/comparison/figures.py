@@ -61,7 +61,8 @@ def draw_curves(
     from matplotlib import ticker
 
     own = dict(colours or {})
-
+    if wide:
+        axes.set_yscale("symlog", linthresh=10)  # before the data, to which its limits are fitted
     for group in groups:
         if not group.learns or BUDGET in group.method:  # a curve fifty times as long would hide the others
             continue
@@ -87,8 +88,6 @@ def draw_curves(
         axes.axhline(threshold, color="0.55", ls="-.", lw=1.2, label="threshold")
     if best is not None:
         axes.axhline(best, color="0.15", ls=":", lw=1.6, label="best possible")
-    if wide:
-        axes.set_yscale("symlog", linthresh=10)
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda steps, _: f"{steps / 1000:g}k" if steps else "0"))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     axes.grid(alpha=0.25)
