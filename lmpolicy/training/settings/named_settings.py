@@ -142,8 +142,7 @@ NAMED_SETTINGS = (
         gae_lambda=1.0,
         optimizer="Adamax",
         learning_rate=(1e-3, 0.0),
-        # Much, or it sticks always before it has seen that hitting pays with a low total; below 0 at the end, so that
-        # sampled actions are as good as the most likely ones.
+        # Below 0 at the end, so that sampled actions are as good as the most likely ones.
         ent_coef=(0.03, -0.01),
         normalize_reward=False,
         critic_lr_factor=1.0,
