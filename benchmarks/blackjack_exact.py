@@ -27,7 +27,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.setting_trials import Changes, changed, digest_of, label, setting, tuning_seed
+from benchmarks.common.settings import setting
+from benchmarks.setting_trials import Changes, digest_of, label, trial, tuning_seed
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
 
 State = tuple[int, int, int]
@@ -193,7 +194,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     changes: Changes = dict(args.set)
-    settings = changed("blackjack", changes, args.steps).settings
+    settings = trial("blackjack", changes, args.steps).settings
     digest = digest_of(settings)
     for seed in args.seeds:
         if (digest, str(seed)) not in {(row["digest"], row["seed"]) for row in read_rows(args.output)}:

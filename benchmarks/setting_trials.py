@@ -5,8 +5,9 @@
     python -m benchmarks.setting_trials --task cartpole --set 'learning_rate=[4e-4, 0]' --seeds 0 1
     python -m benchmarks.setting_trials --task cartpole --table                 # what was tried, the best first
 
-A value is JSON; a pair is the value at the beginning and at the end of the training. The method is ``lm`` of the
-comparison, evaluated as ``python -m benchmarks.learning`` does, with fewer episodes; of games, on the validation split.
+A value is JSON. A pair is the value at the beginning and at the end of the training; of a single number in its place,
+the end changes in proportion. The method is ``lm`` of the comparison, evaluated as ``python -m benchmarks.learning``
+does, with fewer episodes; of games, on the validation split.
 
 A row of setting_trials.csv is a run. Runs that are there with the same settings, all of them, are skipped, so the same
 command goes on after an interruption, and several may run at a time.
@@ -26,6 +27,7 @@ from typing import Any
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.common.settings import changed, setting
 from benchmarks.learning.tasks import BY_NAME, experiment, threshold_of
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import REPORTED, run_experiment
@@ -33,7 +35,6 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import describe, short_hash
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import LM
-from lmpolicy.models.near_names import did_you_mean
 
 SEEDS = (0, 1, 2, 3, 4)
 EPISODES = {"blackjack": 5_000, "frozenlake-slippery": 200}
@@ -65,23 +66,6 @@ likely and with sampled actions."""
 Changes = Mapping[str, Any]
 
 
-def setting(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE of a command line.
-
-    :param text: e.g. ``n_steps=32``.
-    :raises ValueError: if it names no setting, or its value is no JSON; the message tells what there is.
-    """
-    name, _, value = text.partition("=")
-    known = [one.name for one in fields(Hyperparameters)]
-    if name not in known:
-        hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
-        raise argparse.ArgumentTypeError(f"{text!r} names no setting: {hint}")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"the value of {text!r} is no JSON, such as 0.5, true or [1e-3, 0]") from None
-
-
 def tuning_seed(text: str) -> int:
     seed = int(text)
     if seed in REPORTED:
@@ -97,7 +81,7 @@ def label(changes: Changes) -> str:
     return json.dumps(dict(sorted(changes.items())))
 
 
-def changed(task: str, changes: Changes, steps: int | None) -> Experiment:
+def trial(task: str, changes: Changes, steps: int | None) -> Experiment:
     """Return the experiment of a task with other settings.
 
     :param task: name of the task.
@@ -105,9 +89,8 @@ def changed(task: str, changes: Changes, steps: int | None) -> Experiment:
     :param steps: env steps of training. None: those of the settings.
     """
     what = experiment(BY_NAME[task], episodes=EPISODES.get(task, FEW), validation=True)
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
-    given |= {} if steps is None else {"total_timesteps": steps}
-    return replace(what, settings=replace(what.settings, **given))
+    settings = changed(what.settings, changes)
+    return replace(what, settings=settings if steps is None else replace(settings, total_timesteps=steps))
 
 
 def digest_of(settings: Hyperparameters) -> str:
@@ -179,7 +162,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "setting_trials.csv", help="file")
     args = parser.parse_args(argv)
     changes = dict(args.set)
-    what = changed(args.task, changes, args.steps)
+    what = trial(args.task, changes, args.steps)
     for seed in [] if args.table else args.seeds:
         key = args.task, digest_of(what.settings), str(seed)
         if key not in {(row["task"], row["digest"], row["seed"]) for row in read_rows(args.output)}:

@@ -20,9 +20,9 @@ small network; random; expert; and on frozenlake and blackjack also reasoning: S
 own, and then chooses. Base models are in the precision of their files, bfloat16: on processors with instructions for
 it, twice as fast as float32. Run only if they are named: all-layers, adapters in all 30 layers with the lora_alpha that
 suits these; last-K, adapters in the last K layers; 4bit and float32, the base model in 4 bits (``pip install
-bitsandbytes``) or in float32. --set puts numbers in place of settings of the language models that are trained; of what
-falls or rises during the training, both ends change in proportion. Tune with seeds 0 to 4; those of results are from
-100 on.
+bitsandbytes``) or in float32. --set puts values, as JSON, in place of settings of the language models that are trained.
+Of what falls or rises during the training, a pair such as [1e-3, 0] has both ends; of a single number, both change in
+proportion. Tune with seeds 0 to 4; those of results are from 100 on.
 
 A cell is a task, a method and a seed. One that is complete is never run again. One of a language model keeps a
 checkpoint of each rollout in a folder named unfinished, which git ignores, until it is complete: interrupted or killed,
@@ -43,11 +43,11 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.settings import setting
 from benchmarks.learning.tasks import BY_NAME, missing
 from benchmarks.real_models.methods import METHODS, MODEL, USUAL, described, method_named
 from benchmarks.real_models.parts import PLANS, Part, complete, parts, run_all
 from benchmarks.real_models.report import gather, table_of, write
-from benchmarks.real_models.settings import setting
 from lmpolicy import models
 from lmpolicy.comparison.result import require_packages
 from lmpolicy.comparison.storage import OtherSettingsError
@@ -80,11 +80,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=PLANS, default=[*PLANS], metavar="TASK", help=", ".join(PLANS))
     names = f"{', '.join(METHODS)}, last-K; default: those up to {USUAL[-1]}"
     parser.add_argument("--methods", nargs="+", default=[*USUAL], metavar="METHOD", help=names)
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings, e.g. n_steps=32")
+    parser.add_argument(
+        "--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings, e.g. n_steps=32"
+    )
     add_arguments(parser, RESULTS / NAME)
     args = parser.parse_args(argv)
     try:
-        args.set = tuple(sorted(dict(map(setting, args.set)).items()))
+        args.set = tuple(sorted(dict(args.set).items()))
         asked = [method_named(name) for name in args.methods]
     except ValueError as error:
         parser.error(str(error))

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
+from benchmarks.common.settings import changed, setting
 from benchmarks.learning.tasks import EXPERT
-from benchmarks.real_models.settings import Changes, changed, label_of, load_as, setting
+from benchmarks.real_models.settings import Changes, label_of, load_as
 from lmpolicy import Hyperparameters, models
 from lmpolicy.comparison.methods import LM, LM_FROZEN, LM_RANDOM, RANDOM, RAW
 
@@ -94,7 +95,7 @@ def settings_for(model: str, variant: str = "", changes: Changes = ()) -> Callab
 
     def change(settings: Hyperparameters) -> Hyperparameters:
         settings = settings if model == BUNDLED else settings.for_model(model)
-        return changed(_vary(settings, model, variant), changes)
+        return changed(_vary(settings, model, variant), dict(changes))
 
     return change
 

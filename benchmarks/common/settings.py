@@ -1,0 +1,78 @@
+"""Settings that a command line has in place of those of an experiment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from lmpolicy import Hyperparameters
+from lmpolicy.models.near_names import did_you_mean
+
+LORA = ("r", "lora_alpha", "last_layers")
+"""What is a setting of LoRA: integers."""
+DEFAULTS = {one.name: one.default for one in fields(Hyperparameters) if one.name not in ("env_id", "total_timesteps")}
+EXAMPLES: Mapping[type, tuple[str, str]] = {
+    bool: ("true or false", "true"),
+    int: ("an integer", "32"),
+    float: ("a number", "0.001"),
+    tuple: ("a number, or a pair of them in brackets", "'[0.001, 0]'"),
+    str: ("a word in quotation marks", "'\"word\"'"),
+}
+"""By kind of a setting: what its values are, and one of them."""
+
+
+class SettingError(argparse.ArgumentTypeError, ValueError):
+    """A command line has what is no setting, or no value of it; the message tells what there is."""
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE of a command line.
+
+    :param text: name of a setting of :class:`~lmpolicy.Hyperparameters` or of :data:`LORA`, and a value as JSON, e.g.
+        ``n_steps=32`` or ``learning_rate=[1e-3, 0]``.
+    :return: name and value; a list is a tuple.
+    :raises SettingError: if it is no setting, or no value that suits it.
+    """
+    name, _, value = text.partition("=")
+    known = [*LORA, *DEFAULTS]
+    if name not in known:
+        raise SettingError(f"{text!r} names no setting: {did_you_mean(name, known) or 'there are ' + ', '.join(known)}")
+    kind = int if name in LORA else type(DEFAULTS[name])
+    meaning, example = EXAMPLES.get(kind, ("JSON", "null"))
+    try:
+        found = json.loads(value)
+    except ValueError:
+        raise SettingError(f"{text!r} is no JSON: {name} is {meaning}, e.g. {name}={example}") from None
+    if not _suits(found, kind):
+        raise SettingError(f"{text!r}: {name} is {meaning}, e.g. {name}={example}")
+    return name, tuple(found) if isinstance(found, list) else found
+
+
+def _suits(value: Any, kind: type) -> bool:
+    if kind is tuple and isinstance(value, list):
+        return len(value) == 2 and all(_suits(one, float) for one in value)
+    if kind in (float, tuple):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return kind not in EXAMPLES or type(value) is kind
+
+
+def changed(settings: Hyperparameters, changes: Mapping[str, Any]) -> Hyperparameters:
+    """Put values in place of those of settings.
+
+    Where a setting is a pair, the value at the beginning and at the end of the training, a single number replaces the
+    first one, and the second one changes in proportion.
+
+    :param settings: of an experiment.
+    :param changes: what :func:`setting` has read.
+    """
+    given = dict(changes)
+    lora = {**given.pop("lora", settings.lora), **{name: given.pop(name) for name in LORA if name in given}}
+    for name, value in given.items():
+        before = getattr(settings, name)
+        if isinstance(before, tuple) and not isinstance(value, tuple):
+            begin, end = before
+            given[name] = (value, value * end / begin if begin else value)
+    return replace(settings, lora=lora, **given)
