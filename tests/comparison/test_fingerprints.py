@@ -1,0 +1,55 @@
+"""What tells results of other settings apart leaves defaults out, so a default that changes must be told."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from lmpolicy import Hyperparameters
+from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.fingerprints import ALWAYS, IRRELEVANT
+
+WHEN_FIRST_RUN = {
+    "n_envs": 8,
+    "env_kwargs": {},
+    "task": None,
+    "training_wrapper": None,
+    "wrapper_kwargs": {},
+    "total_timesteps": 100_000,
+    "normalize_reward": True,
+    "model": None,
+    "n_steps": 128,
+    "batch_size": 256,
+    "n_epochs": 5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "learning_rate": (5e-4, 1e-4),
+    "optimizer": "Adam",
+    "clip_range": (0.2, 0.2),
+    "ent_coef": (0.01, 0.01),
+    "vf_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "target_kl": None,
+    "normalize_advantage": True,
+    "lora": {"r": 16, "lora_alpha": 128},
+    "critic_lr_factor": 3.0,
+    "value_gradient": False,
+    "critic_warmup": 0,
+    "reference": None,
+}
+"""Defaults of the settings that results under benchmarks/results/compare were made with, and are not told with them."""
+EVALUATED = {"episodes": 100, "copies": 100, "success": False, "evaluation_kwargs": {}, "observe": None, "play": 2_048}
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """Defaults by field, of those that have one."""
+    found = {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
+    return {name: value for name, value in found.items() if value is not MISSING}
+
+
+def test_defaults_that_are_left_out_are_those_of_the_results() -> None:
+    now = {name: value for name, value in defaults(Hyperparameters).items() if name not in ALWAYS}
+    assert now == WHEN_FIRST_RUN, "of a setting whose default changes, add the name to ALWAYS and take it from here"
+    told_always = {"every"}  # as the spacing
+    now = {name: value for name, value in defaults(Experiment).items() if name not in IRRELEVANT | told_always}
+    assert now == EVALUATED, "results of before would count as those of today: tell the default, as ALWAYS does"
