@@ -30,6 +30,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+from benchmarks.common.numbers import count, positive
 from benchmarks.common.paths import COMPARE
 from benchmarks.learning.report import report
 from benchmarks.learning.tasks import ALL_METHODS, BY_NAME, Task, experiment, methods_of, missing
@@ -61,10 +62,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--tasks", nargs="+", choices=BY_NAME, metavar="TASK", help="default: all that can be made here"
     )
     parser.add_argument("--methods", nargs="+", choices=ALL_METHODS, default=list(ALL_METHODS), metavar="METHOD")
-    parser.add_argument("--seeds", nargs="+", type=_count, default=[*REPORTED], metavar="SEED")
-    parser.add_argument("--steps", type=_positive, help="env steps of training; default: those of the LM settings")
-    parser.add_argument("--episodes", type=_positive, help="per evaluation; default: those of the task")
-    parser.add_argument("--jobs", type=_positive, help="runs side by side; default: the number of CPU cores")
+    parser.add_argument("--seeds", nargs="+", type=count, default=[*REPORTED], metavar="SEED")
+    parser.add_argument("--steps", type=positive, help="env steps of training; default: those of the LM settings")
+    parser.add_argument("--episodes", type=positive, help="per evaluation; default: those of the task")
+    parser.add_argument("--jobs", type=positive, help="runs side by side; default: the number of CPU cores")
     parser.add_argument("--model", help="hub id or folder of a causal language model; default: the bundled one")
     parser.add_argument("--device", default="auto", help="of the LM: auto, cpu, cuda")
     parser.add_argument("--validation", action="store_true", help="evaluate on games for tuning; needs --output")
@@ -78,20 +79,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("; ".join(filter(None, absent.values())))
     args.tasks = [name for name, reason in absent.items() if not reason]
     return args
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> list[str]:

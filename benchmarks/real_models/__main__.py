@@ -42,6 +42,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.settings import setting
 from benchmarks.learning.tasks import BY_NAME, missing
@@ -65,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser, output: Path) -> None:
     :param output: default folder.
     """
     parser.add_argument("--seeds", nargs="+", type=int, default=[*SEEDS], metavar="SEED")
-    parser.add_argument("--steps", type=_positive, help="env steps of training; default: those of the task")
-    parser.add_argument("--every", type=_positive, help="env steps between evaluations; default: those of the task")
-    parser.add_argument("--episodes", type=_positive, help="per evaluation; default: those of the task")
-    parser.add_argument("--jobs", type=_positive, default=1, help="cells side by side, each with one thread")
+    parser.add_argument("--steps", type=positive, help="env steps of training; default: those of the task")
+    parser.add_argument("--every", type=positive, help="env steps between evaluations; default: those of the task")
+    parser.add_argument("--episodes", type=positive, help="per evaluation; default: those of the task")
+    parser.add_argument("--jobs", type=positive, default=1, help="cells side by side, each with one thread")
     parser.add_argument("--device", default="cpu", help="of the language models: auto, cpu, cuda")
     parser.add_argument("--output", type=Path, default=output, help="folder for what is written")
     parser.add_argument("--table", action="store_true", help="run nothing; write and print the table")
@@ -117,13 +118,6 @@ def shows(args: argparse.Namespace) -> bool:
     :param args: of the command line.
     """
     return bool(args.table or args.plot)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
 
 
 def main(argv: Sequence[str] | None = None) -> None:
