@@ -156,6 +156,7 @@ _MODELS = (
                 "learning_rate": (5e-4, 5e-5),
                 "ent_coef": (0.02, 0.0),
             },
+            "CliffWalking-v1": {"batch_size": 1024},
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,
