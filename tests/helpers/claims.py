@@ -55,7 +55,8 @@ Row = dict[str, str]
 
 @cache
 def read(name: str) -> list[Row]:
-    """Rows of a file of results. Of JSON, the tables of names and numbers, side by side, and single values in each."""
+    """Rows of a file of results. Of JSON, the tables of names and numbers, side by side, and single values in
+    each; without tables, one row of single values."""
     path = ROOT / name[1:] if name.startswith("/") else RESULTS / name
     if path.suffix == ".csv":
         with path.open(newline="") as file:
@@ -65,7 +66,7 @@ def read(name: str) -> list[Row]:
     tables = {key: value for key, value in content.items() if isinstance(value, dict)}
     names = dict.fromkeys(name for table in tables.values() for name in table)
     rows = [{key: str(table.get(name, "")) for key, table in tables.items()} for name in names]
-    return [{**single, "name": name, **row} for name, row in zip(names, rows, strict=True)]
+    return [{**single, "name": name, **row} for name, row in zip(names, rows, strict=True)] or [single]
 
 
 def filters(text: str | None) -> Row:
