@@ -58,7 +58,8 @@ class NamedModel:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``policy_kwargs`` to start from."""
     learning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By env id: fields of :class:`~lmpolicy.Hyperparameters` that suit the model better there than the env's own."""
+    """By env id, or by package for all envs of it such as ``"minigrid"``: fields of :class:`~lmpolicy.Hyperparameters`
+    that suit the model better there than the env's own."""
     tested: bool = False
     """Whether models were trained with these settings by the authors of lmpolicy. False: they are a first guess."""
     note: str = ""
@@ -157,6 +158,14 @@ _MODELS = (
                 "ent_coef": (0.02, 0.0),
             },
             "CliffWalking-v1": {"batch_size": 1024},
+            "minigrid": {  # each prompt is another, so that further epochs would take most of the time
+                "n_steps": 64,
+                "batch_size": 256,
+                "n_epochs": 4,
+                "optimizer": "Adam",
+                "learning_rate": (5e-4, 0.0),
+                "ent_coef": (0.01, 0.0),
+            },
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,

@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy import models
-from lmpolicy.envs import require_package
+from lmpolicy.envs import package_of, require_package
 from lmpolicy.lm.optimizer_steps import find_optimizer
 from lmpolicy.lm.reference import Reference
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
@@ -195,9 +195,14 @@ class Hyperparameters(EnvSettings):
             brings the settings that suit it; any other has those of a pretrained LM.
         """
         known = models.find(model)
-        own = models.PRETRAINED if known is None else {**known.settings, **known.learning.get(str(self.env_id), {})}
+        own = models.PRETRAINED if known is None else {**known.settings, **self._learning(known)}
         names = {one.name for one in fields(self)} - {"score_normalization"}
         return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
+
+    def _learning(self, model: models.NamedModel) -> Mapping[str, Any]:
+        """Return what suits a model better on the env, or else on all envs of its package."""
+        env_id = str(self.env_id)
+        return model.learning.get(env_id) or model.learning.get(package_of(env_id) or "", {})
 
     def make_env(
         self,

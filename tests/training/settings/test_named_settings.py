@@ -242,6 +242,8 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert blackjack.lora == entry.learning["Blackjack-v1"]["lora"] != real.lora
     taxi = lmpolicy.hyperparameters("Taxi-v4")
     assert taxi.for_model("smollm2-135m-instruct").n_steps == taxi.n_steps
+    grid = lmpolicy.hyperparameters("BabyAI-GoToObj-v0").for_model("smollm2-135m-instruct")
+    assert grid.n_epochs == entry.learning["minigrid"]["n_epochs"], "all envs of a package"
 
 
 def test_another_optimizer_is_the_learners(tmp_path: Path) -> None:
