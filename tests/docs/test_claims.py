@@ -30,6 +30,7 @@ PAGES = (
     "README.md",
     "docs/mutants.md",
     "docs/results.md",
+    "docs/findings.md",
     "docs/speed.md",
     "docs/tuning.md",
     "lmpolicy/bundled/MODEL_CARD.md",

@@ -83,9 +83,13 @@ TEXT_WORLD_DEFAULTS: dict[str, Any] = {
 MACRO_ACTION_DEFAULTS: dict[str, Any] = {
     "total_timesteps": 20_000,
     "n_envs": 16,
-    "n_steps": 64,
-    "n_epochs": 4,
-    "learning_rate": (5e-4, 0.0),
+    "n_steps": 16,  # an update after each 256 env steps, docs/trials.md
+    "batch_size": 128,
+    "n_epochs": 10,
+    "optimizer": "Adamax",
+    "learning_rate": (1e-3, 0.0),
+    # Below 0 at the end, or the most likely actions may fail where sampled ones come through.
+    "ent_coef": (0.01, -0.01),
     "score_normalization": "token",  # by "sum", short phrases such as "chop" would be far more likely than long ones
 }
 """For kitchen and house, whose episodes are about ten macro-actions."""
@@ -230,23 +234,13 @@ NAMED_SETTINGS = (
     Hyperparameters(TEXT_WORLD, **TEXT_WORLD_DEFAULTS, env_kwargs=RENDERED_AS_TEXT),
     Hyperparameters(
         TOMATO_SALAD,
-        **{
-            **MACRO_ACTION_DEFAULTS,
-            "n_steps": 16,  # an update after each 256 env steps, docs/trials.md
-            "batch_size": 128,
-            "n_epochs": 10,
-            "optimizer": "Adamax",
-            "learning_rate": (1e-3, 0.0),
-        },
-        ent_coef=(0.01, -0.01),
+        **MACRO_ACTION_DEFAULTS,
         env_kwargs=RENDERED_AS_TEXT,
         task=TomatoSalad(list_actions=False),
     ),
     Hyperparameters(
         HOUSEHOLD,
         **MACRO_ACTION_DEFAULTS,
-        # Below 0 at the end, or the most likely actions may fail where sampled ones come through.
-        ent_coef=(0.02, -0.01),
         # As they are: scaled to size 1, the cost of a step would drown a reward that comes seldom.
         normalize_reward=False,
         normalize_advantage=False,
