@@ -14,11 +14,11 @@ Changes = tuple[tuple[str, Any], ...]
 
 
 def label_of(change: tuple[str, Any]) -> str:
-    """NAME=VALUE, as :func:`benchmarks.common.settings.setting` reads it.
+    """NAME=VALUE without spaces, as :func:`benchmarks.common.settings.setting` reads it.
 
     :param change: name and value.
     """
-    return f"{change[0]}={json.dumps(change[1])}"
+    return f"{change[0]}={json.dumps(change[1], separators=(',', ':'))}"
 
 
 @dataclass(frozen=True, kw_only=True)

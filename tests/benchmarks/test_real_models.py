@@ -109,7 +109,7 @@ def test_settings_of_the_command_line() -> None:
 def test_settings_are_read_from_the_folder() -> None:
     chosen = ("--set", "learning_rate=[1e-3, 0]", 'optimizer="Adamax"', "r=4")
     found = asked("--tasks", "frozenlake", "--methods", "smollm2", *chosen)
-    part = found["frozenlake", 'smollm2, learning_rate=[0.001, 0], optimizer="Adamax", r=4']
+    part = found["frozenlake", 'smollm2, learning_rate=[0.001,0], optimizer="Adamax", r=4']
     changes = (("learning_rate", (1e-3, 0)), ("optimizer", "Adamax"), ("r", 4))
     assert part.folder.as_posix().endswith(compared.folder_of(METHODS["smollm2"], changes))
     assert compared.read_folder(compared.folder_of(METHODS["smollm2"], changes)) == (TINY, "", changes)
