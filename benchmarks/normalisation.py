@@ -72,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     meanings = {f"{model}, {one}": f"{MODELS[model]}, scores by {one}" for model, one in kinds}
     colours = {f"{model}, {one}": NORMALIZATIONS[one][model == "bundled"] for model, one in kinds}
     found = [*parts(args)]
-    failed = [] if shows(args) else perform(found, args)
-    report(found, args, NAME, meanings, colours, failed)
+    report(found, args, NAME, meanings, colours, perform(found, args))
 
 
 if __name__ == "__main__":

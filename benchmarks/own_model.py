@@ -11,7 +11,7 @@ row of the model tells as read before. Both models then have the same settings, 
 after each rollout. Classic PPO and random play are beside them.
 
 The engine is that of ``python -m benchmarks.real_models``: runs that are complete are skipped, and one that was
-interrupted goes on. The model is kept in --model, and is made only if it is not there.
+interrupted goes on. The model is kept in --model, and is made unless it and its ``making.json`` are there.
 """
 
 import argparse
@@ -58,8 +58,8 @@ COLOURS = dict(zip(MEANINGS, ("#1f5fa8", "#35a7a0", "#d9730d", "#e6aa68", "#c039
 def make_model(folder: Path, record: Path) -> None:
     """Make the model of the env's own, and write down what it took.
 
-    :param folder: of the model. Nothing is done if it is there.
-    :param record: file that is written.
+    :param folder: of the model.
+    :param record: file that is written. Nothing is done if it and the folder are there.
     """
     if folder.exists() and record.exists():
         return
@@ -108,8 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not shows(args):
         make_model(args.model, args.output / MAKING)
     found = [*parts(args)]
-    failed = [] if shows(args) else perform(found, args)
-    report(found, args, NAME, MEANINGS, COLOURS, failed)
+    report(found, args, NAME, MEANINGS, COLOURS, perform(found, args))
 
 
 if __name__ == "__main__":

@@ -122,21 +122,24 @@ def shows(args: argparse.Namespace) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = parse(sys.argv[1:] if argv is None else argv)
-    failed = [] if shows(args) else perform([*parts(args)], args)
+    failed = perform(parts(args), args)
     found = [*complete(args)]
     report(found, args, NAME, *described(name for part in found for name in part.names.values()), failed)
 
 
-def perform(found: list[Part], args: argparse.Namespace) -> list[str]:
-    """Run what is missing of some parts.
+def perform(found: Iterable[Part], args: argparse.Namespace) -> list[str]:
+    """Run what is missing of some parts; nothing where only a table is asked for.
 
     :param found: the parts.
     :param args: of :func:`add_arguments`.
     :return: what is told of the cells that failed.
     """
+    if shows(args):
+        return []
+    wanted = [*found]
     try:
         require_packages()
-        return run_all(found, args)
+        return run_all(wanted, args)
     except (OtherSettingsError, ImportError, OSError) as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:
