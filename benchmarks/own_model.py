@@ -11,7 +11,7 @@ row of the model tells as read before. Both models then have the same settings, 
 after each rollout. Classic PPO and random play are beside them.
 
 The engine is that of ``python -m benchmarks.real_models``: runs that are complete are skipped, and one that was
-interrupted goes on. The model is kept in --model, and is made unless it and its ``making.json`` are there.
+interrupted goes on. The model is kept in --model, with a file of what it took beside it, and is made once.
 """
 
 import argparse
@@ -56,13 +56,20 @@ COLOURS = dict(zip(MEANINGS, ("#1f5fa8", "#35a7a0", "#d9730d", "#e6aa68", "#c039
 
 
 def make_model(folder: Path, record: Path) -> None:
-    """Make the model of the env's own, and write down what it took.
+    """Make the model of the env's own, unless it is there, and write down what it took.
 
-    :param folder: of the model.
-    :param record: file that is written. Nothing is done if it and the folder are there.
+    :param folder: of the model. What it took is kept beside it, in a file of the same name that ends in ``.json``.
+    :param record: file that is written with the same.
     """
-    if folder.exists() and record.exists():
-        return
+    kept = folder.with_name(f"{folder.name}.json")
+    if not (folder.exists() and kept.exists()):
+        _make(folder, kept)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(record) as file:
+        file.write(kept.read_bytes())
+
+
+def _make(folder: Path, record: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     start, cpu = time.perf_counter(), sum(os.times()[:4])
     reading = make(own_mixture([BY_NAME[TASK].env_id], BY_NAME[TASK].words), folder, SIZE)
@@ -73,7 +80,6 @@ def make_model(folder: Path, record: Path) -> None:
         "processor": processor(),
         "env_steps": sum(reading.steps.values()),
     }
-    record.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(record) as file:
         file.write((json.dumps(taken, indent=2) + "\n").encode())
 

@@ -40,3 +40,5 @@ def test_the_model_is_made_once_and_trained_like_the_bundled_one(
     own_model.main([*SMALL, *folders])
     own_model.main(["--table", *folders])
     assert "own" in capsys.readouterr().out
+    own_model.make_model(tmp_path / "model", tmp_path / "other" / own_model.MAKING)
+    assert json.loads((tmp_path / "other" / own_model.MAKING).read_text()) == made
