@@ -47,9 +47,9 @@ PLANS = {
     "babyai-goobj": Plan(40_960, 4_096, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
     "textworld-side-rooms": Plan(16_384, 2_048, 50),
-    "tomato-salad": Plan(20_480, 2_048, 100),
-    "household-food": Plan(20_480, 2_048, 100),
-    "household-entertainment": Plan(20_480, 2_048, 100),
+    "tomato-salad": Plan(10_240, 1_024, 100),
+    "household-food": Plan(10_240, 1_024, 100),
+    "household-entertainment": Plan(10_240, 1_024, 100),
     "frozenlake": Plan(6_144, 512, 100),
     "blackjack": Plan(40_960, 4_096, 1_000),
 }
