@@ -47,7 +47,7 @@ PLANS = {
     "babyai-goobj": Plan(40_960, 4_096, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
     "textworld-side-rooms": Plan(16_384, 2_048, 50),
-    "tomato-salad": Plan(10_240, 1_024, 100),
+    "tomato-salad": Plan(8_192, 1_024, 100),
     "household-food": Plan(10_240, 1_024, 100),
     "household-entertainment": Plan(10_240, 1_024, 100),
     "frozenlake": Plan(6_144, 512, 100),
