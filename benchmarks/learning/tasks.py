@@ -12,6 +12,7 @@ import lmpolicy
 from benchmarks.learning.experts import SCRIPTED, BotPlayer
 from benchmarks.learning.words import THERMOSTAT, OtherWords, thermostat_words
 from lmpolicy import GenericTask, TextTask
+from lmpolicy.bundled import steps_read
 from lmpolicy.comparison.arguments import with_threshold
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import HELP, LM, LM_FROZEN, LM_RANDOM, METHODS, WORDS, EnvFacts, misfit
@@ -175,6 +176,8 @@ def experiment(
     :param validation: whether games of the validation split take the place of those of the test split.
     """
     settings = lm_settings(task)
+    # What is not in the list of the bundled LM, it has not read.
+    read = steps_read().get(task.env_id, 0) if (model or settings.model) is None else None
     test = {**task.test_kwargs, "split": "validation"} if validation and task.test_kwargs else task.test_kwargs
     return Experiment(
         settings=replace(settings, total_timesteps=steps or settings.total_timesteps, model=model or settings.model),
@@ -187,6 +190,7 @@ def experiment(
         evaluation_kwargs=test,
         players=players_of(task),
         best=task.best,
+        pretraining_steps=read,
         device=device,
     )
 

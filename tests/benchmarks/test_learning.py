@@ -180,6 +180,7 @@ def test_env_steps_that_the_model_has_read_are_those_of_the_file() -> None:
     assert tasks.experiment(tasks.BY_NAME["cartpole"]).steps_read == 135_661
     assert tasks.experiment(tasks.BY_NAME["cartpole"], model="other").steps_read is None
     assert tasks.experiment(tasks.BY_NAME["babyai-goobj"]).steps_read == 7_033
+    assert tasks.experiment(tasks.BY_NAME["tomato-salad"]).steps_read == 0
     told = dataclasses.replace(tasks.experiment(tasks.BY_NAME["cartpole"], model="other"), pretraining_steps=5)
     assert told.steps_read == 5
 
