@@ -93,7 +93,7 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
         experiment(BY_NAME[TASK], args.steps or STEPS, args.episodes, device=args.device), every=args.every or EVERY
     )
     names = {LM: "bundled", RAW: "classic", WORDS: "classic, words", RANDOM: "random"}
-    yield Part(TASK, replace(what, pretraining_steps=0), names, args.output / "bundled")
+    yield Part(TASK, what, names, args.output / "bundled")
     record = args.output / MAKING
     if record.exists():
         read = json.loads(record.read_text())["env_steps"]
