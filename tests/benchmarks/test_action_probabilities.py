@@ -39,7 +39,8 @@ def test_each_step_has_all_its_legal_phrases(
     rows = look(training, tmp_path / "found.csv")
     assert "2 episodes of the policy after 8 env steps" in capsys.readouterr().out
     steps = [list(group) for _, group in groupby(rows, lambda row: (row["episode"], row["step"]))]
-    assert {row["episode"] for row in rows} == {"0", "1"} and {row["env_steps"] for row in rows} == {"8"}
+    assert {row["episode"] for row in rows} == {"0", "1"}
+    assert {row["env_steps"] for row in rows} == {"8"}
     for step in steps:
         assert len({row["action"] for row in step}) == len(step)
         assert len({row["state"] for row in step}) == 1 == sum(int(row["taken"]) for row in step)
