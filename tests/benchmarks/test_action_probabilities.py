@@ -10,7 +10,7 @@ import pytest
 from stable_baselines3 import PPO
 
 import lmpolicy
-from benchmarks import action_probabilities
+from benchmarks.real_models import action_probabilities
 from lmpolicy.envs import TOMATO_SALAD
 
 

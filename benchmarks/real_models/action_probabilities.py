@@ -1,6 +1,6 @@
 """What a policy in training would do: the probability of each legal phrase, step by step of a few episodes.
 
-    python -m benchmarks.action_probabilities --task tomato-salad --output probabilities.csv FOLDER
+    python -m benchmarks.real_models.action_probabilities --task tomato-salad --output probabilities.csv FOLDER
 
 FOLDER has the checkpoints of a training, of which the newest is read: the folder of a run, or that of a cell that is
 under way, such as results/real_models/tomato-salad/smollm2-135m-instruct/unfinished/lm-101-29afc4a9. Written is a row
