@@ -174,14 +174,15 @@ NAMED_SETTINGS = (
     Hyperparameters(
         "Taxi-v4",
         **READ,
-        total_timesteps=200_000,
+        total_timesteps=100_000,
         env_kwargs=TIME_LIMIT,
-        n_envs=16,
-        n_steps=256,
         task=Taxi(legal_only=True),
-        learning_rate=(5e-4, 0.0),
-        batch_size=2048,
-        n_epochs=6,
+        batch_size=512,
+        n_epochs=10,  # of each 1 024 env steps, docs/trials.md
+        gae_lambda=0.9,
+        optimizer="Adamax",
+        learning_rate=(1e-3, 1e-4),
+        ent_coef=(0.01, -0.005),
         normalize_advantage=False,
     ),
     Hyperparameters(
