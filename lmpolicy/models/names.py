@@ -158,7 +158,10 @@ _MODELS = (
                 "ent_coef": (0.02, 0.0),
             },
             "CliffWalking-v1": {"batch_size": 1024},
-            "lmpolicy/TomatoSalad-v0": {"n_epochs": 5},  # ten take twice as long
+            "lmpolicy/TomatoSalad-v0": {
+                "n_epochs": 5,  # ten take twice as long
+                "ent_coef": (0.02, -0.01),
+            },
             "lmpolicy/Household-v0": {"n_epochs": 5},
             "minigrid": {  # each prompt is another, so that further epochs would take most of the time
                 "n_steps": 64,
