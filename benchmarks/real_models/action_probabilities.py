@@ -1,85 +1,158 @@
-"""What a policy in training would do: the probability of each legal phrase, step by step of a few episodes.
+"""What becomes of an action in training: how likely it is where it is legal, every so many env steps.
 
-    python -m benchmarks.real_models.action_probabilities --task tomato-salad --output probabilities.csv FOLDER
+    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536
+    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 \\
+        --set normalize_advantage=true normalize_reward=true
 
-FOLDER has the checkpoints of a training, of which the newest is read: the folder of a run, or that of a cell that is
-under way, such as results/real_models/tomato-salad/smollm2-135m-instruct/unfinished/lm-101-29afc4a9. Written is a row
-for each phrase that was legal in a step, also of those that were not taken. So a thing that is never done can be told
-from one that is done in vain: what has a probability near 0 wherever it is legal is not tried any more.
+It trains as ``python -m benchmarks.real_models`` does, with the rates of a whole training, and stops early. At the
+beginning and every ``--every`` env steps, the policy plays episodes with sampled actions, the same ones each time, and
+the training goes on as if nothing had been played. A thing that is never done can so be told from one that is done in
+vain: what has a probability near 0 wherever it is legal is not tried any more.
+
+Writes a row for each action and snapshot to trials/probabilities/TASK-METHOD-SETTINGS.csv in the folder of the results.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.numbers import positive
+from benchmarks.common.paths import RESULTS
+from benchmarks.common.settings import setting
 from benchmarks.learning.tasks import BY_NAME, lm_settings
-from lmpolicy import LMActorCriticPolicy
+from benchmarks.real_models.methods import METHODS, folder_of, method_named, settings_for
+from benchmarks.real_models.parts import PLANS
+from lmpolicy import Hyperparameters, LMActorCriticPolicy
+from lmpolicy.comparison.evaluating import one_thread
 from lmpolicy.files import write_table
 from lmpolicy.text.spaces import TextSpace
-from lmpolicy.training.checkpoints.checkpoints import MODEL, newest_checkpoint
+from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
 from lmpolicy.training.deciding import decide
 
-FIELDS = ("env_steps", "episode", "step", "state", "action", "probability", "taken", "reward")
-"""``reward`` is that of the step, the same in all rows of it."""
+FIELDS = ("env_steps", "action", "times_legal", "times_taken", "mean_probability", "max_probability")
+"""``mean_probability`` and ``max_probability`` are over the env steps of the snapshot in which the action was legal."""
 Row = dict[str, str]
+FIRST = 1_000_000
+"""Seed of the first episode of a snapshot, which no training has."""
 
 
-def probabilities(model: PPO, task: str, seeds: Sequence[int], sampled: bool) -> Iterator[Row]:
-    """Play, and yield a row for each phrase that is legal in a step.
+def snapshot(model: PPO, env: VecEnv, episodes: int) -> list[Row]:
+    """Play, and return a row for each action that was legal in some step.
 
     :param model: learner with a language model that chooses among phrases.
-    :param task: name of a task of ``python -m benchmarks.learning``.
-    :param seeds: seed of each episode.
-    :param sampled: whether actions are sampled. False: the most likely.
+    :param env: one env, as evaluations have it.
+    :param episodes: how many.
     """
     policy = model.policy
     assert isinstance(policy, LMActorCriticPolicy)
     space = policy.observation_space
     assert isinstance(space, TextSpace)
-    env = lm_settings(BY_NAME[task]).make_env(seeds[0], 1, training=False)
+    shares: dict[str, list[float]] = defaultdict(list)
+    taken: dict[str, int] = defaultdict(int)
+    for seed in range(FIRST, FIRST + episodes):
+        env.seed(seed)
+        row, over = env.reset(), False
+        while not over:
+            (decided,) = decide(policy, [space.decode(row[0])], greedy=False)
+            for action, share in decided.probabilities.items():
+                shares[action].append(share)
+                taken[action] += action == decided.action
+            row, _, dones, _ = env.step([decided.given])
+            over = bool(dones[0])
+    return [
+        {
+            "env_steps": str(model.num_timesteps),
+            "action": action,
+            "times_legal": str(len(found)),
+            "times_taken": str(taken[action]),
+            "mean_probability": f"{sum(found) / len(found):.6f}",
+            "max_probability": f"{max(found):.6f}",
+        }
+        for action, found in sorted(shares.items())
+    ]
+
+
+class Snapshots(BaseCallback):
+    """Take a snapshot between rollouts, and end the training after the last.
+
+    :param look: takes the learner, and looks at it.
+    :param every: env steps from one snapshot to the next, whole rollouts.
+    :param last: env steps of the last.
+    """
+
+    def __init__(self, look: Callable[[PPO], None], every: int, last: int) -> None:
+        super().__init__()
+        self._look, self._every, self._last = look, every, last
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps % self._every == 0:
+            before = random_state()
+            self._look(self.model)
+            set_random_state(before)
+
+    def _on_step(self) -> bool:
+        return self.num_timesteps <= self._last
+
+
+def watch(settings: Hyperparameters, seed: int, every: int, last: int, episodes: int) -> list[Row]:
+    """Train, and return the rows of all snapshots.
+
+    :param settings: of the language model.
+    :param seed: of the training.
+    :param every: env steps from one snapshot to the next.
+    :param last: env steps of the last.
+    :param episodes: of a snapshot.
+    """
+    rows: list[Row] = []
+    training, evaluation = settings.make_env(seed), settings.make_env(FIRST, 1, training=False)
+
+    def look(model: PPO) -> None:
+        found = snapshot(model, evaluation, episodes)
+        rows.extend(found)
+        told = ", ".join(f"{row['action']} {float(row['mean_probability']):.3f}" for row in found)
+        print(f"{model.num_timesteps:,} env steps: {told}", flush=True)
+
     try:
-        for episode, seed in enumerate(seeds):
-            env.seed(seed)
-            row, over, step = env.reset(), False, 0
-            while not over:
-                (decided,) = decide(policy, [space.decode(row[0])], greedy=not sampled)
-                row, rewards, dones, _ = env.step([decided.given])
-                over = bool(dones[0])
-                for action, share in decided.probabilities.items():
-                    yield {
-                        "env_steps": str(model.num_timesteps),
-                        "episode": str(episode),
-                        "step": str(step),
-                        "state": decided.prompt.messages[-1][1],
-                        "action": action,
-                        "probability": f"{share:.6f}",
-                        "taken": str(int(action == decided.action)),
-                        "reward": f"{rewards[0]:.6g}",
-                    }
-                step += 1
+        model = PPO(LMActorCriticPolicy, training, seed=seed, device="cpu", **settings.ppo)
+        callbacks = [*settings.callbacks(), Snapshots(look, every, last)]
+        model.learn(settings.total_timesteps, callback=callbacks)
     finally:
-        env.close()
+        training.close()
+        evaluation.close()
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the checkpoints of a training")
-    parser.add_argument("--task", choices=[*BY_NAME], required=True)
-    parser.add_argument("--episodes", type=positive, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="of the first episode; the others have those after it")
-    parser.add_argument("--greedy", action="store_true", help="take the most likely actions instead of sampling")
-    parser.add_argument("--output", type=Path, required=True, help="CSV file to write")
+    parser.add_argument("--task", choices=[*PLANS], required=True)
+    parser.add_argument(
+        "--method", choices=[key for key, one in METHODS.items() if one.base == "lm"], default="smollm2"
+    )
+    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="e.g. n_steps=32")
+    parser.add_argument("--seed", type=int, default=0, help="of the training")
+    parser.add_argument("--steps", type=positive, default=2_048, help="env steps of the last snapshot")
+    parser.add_argument("--every", type=positive, help="env steps between snapshots, whole rollouts; default: one")
+    parser.add_argument("--episodes", type=positive, default=8, help="of a snapshot")
+    parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / "probabilities")
     args = parser.parse_args(argv)
-    newest = newest_checkpoint(args.folder)
-    if newest is None:
-        parser.error(f"{args.folder} has no checkpoints")
-    model = PPO.load(newest / MODEL, device="cpu")
-    seeds = range(args.seed, args.seed + args.episodes)
-    write_table(args.output, FIELDS, probabilities(model, args.task, seeds, not args.greedy))
-    print(f"{args.output}: {args.episodes} episodes of the policy after {model.num_timesteps:,} env steps")
+    method, changes = method_named(args.method), tuple(sorted(dict(args.set).items()))
+    settings = settings_for(method.model, method.variant, changes)(lm_settings(BY_NAME[args.task]))
+    settings = replace(settings, total_timesteps=max(PLANS[args.task].steps, args.steps + 1))
+    rollout = settings.n_envs * settings.n_steps
+    every = args.every or rollout
+    if every % rollout or args.steps % every:
+        parser.error(f"--every and --steps are whole rollouts of {rollout} env steps")
+    one_thread()
+    rows = watch(settings, args.seed, every, args.steps, args.episodes)
+    path = args.output / f"{args.task}-{folder_of(method, changes)}.csv"
+    write_table(path, FIELDS, rows)
+    print(path)
 
 
 if __name__ == "__main__":

@@ -1,68 +1,73 @@
-"""A policy in training, looked at step by step."""
+"""What becomes of the actions of a policy in training."""
 
 from __future__ import annotations
 
 import csv
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch as th
 from stable_baselines3 import PPO
 
 import lmpolicy
+from benchmarks.learning.tasks import BY_NAME, lm_settings
 from benchmarks.real_models import action_probabilities
-from lmpolicy.envs import TOMATO_SALAD
+from benchmarks.real_models.action_probabilities import FIRST, Snapshots, snapshot
+from lmpolicy.envs._kitchen import PHRASES
+
+SMALL = ["--task", "tomato-salad", "--method", "bundled", "--episodes", "1"]
 
 
-@pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training in the kitchen that has one checkpoint."""
-    folder = tmp_path_factory.mktemp("training")
-    settings = lmpolicy.hyperparameters(TOMATO_SALAD)
-    env = settings.make_env(0, 2)
-    arguments = {**settings.ppo, "n_steps": 4, "batch_size": 8, "n_epochs": 1}
-    PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, **arguments).learn(8, callback=lmpolicy.Checkpoints(folder))
-    env.close()
-    return folder
-
-
-def look(folder: Path, output: Path, *more: str) -> list[dict[str, str]]:
-    arguments = [str(folder), "--task", "tomato-salad", "--episodes", "2", "--output", str(output), *more]
-    action_probabilities.main(arguments)
-    with output.open(newline="") as file:
+def rows_of(folder: Path, *more: str) -> list[dict[str, str]]:
+    action_probabilities.main([*SMALL, "--output", str(folder), *more])
+    (path,) = folder.iterdir()
+    with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_each_step_has_all_its_legal_phrases(
-    training: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = look(training, tmp_path / "found.csv")
-    assert "2 episodes of the policy after 8 env steps" in capsys.readouterr().out
-    steps = [list(group) for _, group in groupby(rows, lambda row: (row["episode"], row["step"]))]
-    assert {row["episode"] for row in rows} == {"0", "1"}
-    assert {row["env_steps"] for row in rows} == {"8"}
-    for step in steps:
-        assert len({row["action"] for row in step}) == len(step)
-        assert len({row["state"] for row in step}) == 1 == sum(int(row["taken"]) for row in step)
-        assert sum(float(row["probability"]) for row in step) == pytest.approx(1, abs=1e-4)
-    assert any(len(step) > 2 for step in steps)
+def test_a_snapshot_at_the_beginning_and_after_each_rollout(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "--steps", "8", "--set", "n_envs=2", "n_steps=4", "batch_size=8", "n_epochs=1")
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "tomato-salad-bundled+batch_size=8+n_envs=2+n_epochs=1+n_steps=4.csv"
+    ]
+    assert {row["env_steps"] for row in rows} == {"0", "8"}
+    for row in rows:
+        assert row["action"] in PHRASES
+        assert 0 <= float(row["mean_probability"]) <= float(row["max_probability"]) <= 1
+        assert int(row["times_taken"]) <= int(row["times_legal"])
 
 
-def test_greedy_takes_the_most_likely(training: Path, tmp_path: Path) -> None:
-    rows = look(training, tmp_path / "found.csv", "--greedy")
-    for _, group in groupby(rows, lambda row: (row["episode"], row["step"])):
-        step = list(group)
-        best = max(step, key=lambda row: float(row["probability"]))
-        assert best["taken"] == "1"
+def test_probabilities_are_those_of_explain() -> None:
+    settings = lm_settings(BY_NAME["tomato-salad"])
+    training, env = settings.make_env(0, 1), settings.make_env(FIRST, 1, training=False)
+    model = PPO(lmpolicy.LMActorCriticPolicy, training, seed=0, device="cpu", **settings.ppo)
+    rows = {row["action"]: row for row in snapshot(model, env, 3)}
+    env.seed(FIRST)
+    first = lmpolicy.explain(model, env.reset())
+    assert first.probabilities.keys() <= rows.keys()
+    for action, share in first.probabilities.items():
+        assert share <= float(rows[action]["max_probability"]) + 1e-5
+    assert sum(int(row["times_taken"]) for row in rows.values()) > 3, "each step takes one action"
 
 
-def test_rewards_are_those_of_the_env(training: Path, tmp_path: Path) -> None:
-    rows = look(training, tmp_path / "found.csv")
-    assert min(float(row["reward"]) for row in rows) >= -0.2
-    assert {"-0.001"} < {row["reward"] for row in rows}, "as they are, not scaled"
+def test_snapshots_leave_no_trace_in_the_training() -> None:
+    settings = replace(lm_settings(BY_NAME["tomato-salad"]), n_envs=2, n_steps=4, batch_size=8, n_epochs=1)
+
+    def weights(looks: bool) -> th.Tensor:
+        env, other = settings.make_env(0), settings.make_env(FIRST, 1, training=False)
+        model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, device="cpu", **settings.ppo)
+        callback = Snapshots(lambda learner: snapshot(learner, other, 1) and None, 8, 16) if looks else None
+        model.learn(16, callback=callback)
+        assert model.num_timesteps == 16
+        trained = [each for each in model.policy.parameters() if each.requires_grad]
+        return th.nn.utils.parameters_to_vector(trained).detach()
+
+    # Scores that are remembered were computed beside other prompts, so they differ in the last digits.
+    th.testing.assert_close(weights(True), weights(False), rtol=0, atol=1e-5)
 
 
-def test_folder_without_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_of_rollouts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        look(tmp_path, tmp_path / "found.csv")
-    assert "has no checkpoints" in capsys.readouterr().err
+        rows_of(tmp_path, "--steps", "100")
+    assert "whole rollouts of 256" in capsys.readouterr().err
