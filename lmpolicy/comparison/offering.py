@@ -68,6 +68,8 @@ class OfferAll(TextTask):
     """
 
     list_actions = False
+    action_mask = False
+    """What the env says of legal actions is help that the network does not have."""
 
     def __init__(self, task: TextTask, phrases: Mapping[str, Any]) -> None:
         self.task, self.action_texts, self.max_actions = task, dict(phrases), len(phrases)
