@@ -1,8 +1,9 @@
 """What becomes of an action in training: how likely it is where it is legal, every so many env steps.
 
-    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536
-    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 \\
-        --set normalize_advantage=true normalize_reward=true
+    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 --every 512 \\
+        --set ent_coef=[0.05,-0.01] normalize_advantage=false
+    python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 --every 512 \\
+        --set ent_coef=[0.05,-0.01] normalize_advantage=true normalize_reward=true
 
 It trains as ``python -m benchmarks.real_models`` does, with the rates of a whole training, and stops early. At the
 beginning and every ``--every`` env steps, the policy plays episodes with sampled actions, the same ones each time, and
@@ -30,6 +31,7 @@ from benchmarks.real_models.methods import METHODS, folder_of, method_named, set
 from benchmarks.real_models.parts import PLANS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
 from lmpolicy.comparison.evaluating import one_thread
+from lmpolicy.comparison.methods import LM
 from lmpolicy.files import write_table
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
@@ -131,9 +133,8 @@ def watch(settings: Hyperparameters, seed: int, every: int, last: int, episodes:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--task", choices=[*PLANS], required=True)
-    parser.add_argument(
-        "--method", choices=[key for key, one in METHODS.items() if one.base == "lm"], default="smollm2"
-    )
+    trained = [key for key, one in METHODS.items() if one.base == LM]
+    parser.add_argument("--method", choices=trained, default="smollm2")
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="e.g. n_steps=32")
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("--steps", type=positive, default=2_048, help="env steps of the last snapshot")
