@@ -1,9 +1,9 @@
 """What becomes of an action in training: how likely it is where it is legal, every so many env steps.
 
     python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 --every 512 \\
-        --set ent_coef=[0.05,-0.01] normalize_advantage=false
+        --set 'ent_coef=[0.05,-0.01]' normalize_advantage=false
     python -m benchmarks.real_models.action_probabilities --task tomato-salad --seed 101 --steps 1536 --every 512 \\
-        --set ent_coef=[0.05,-0.01] normalize_advantage=true normalize_reward=true
+        --set 'ent_coef=[0.05,-0.01]' normalize_advantage=true normalize_reward=true
 
 It trains as ``python -m benchmarks.real_models`` does, with the rates of a whole training, and stops early. At the
 beginning and every ``--every`` env steps, the policy plays episodes with sampled actions, the same ones each time, and
