@@ -50,7 +50,9 @@ def _read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0})  # 0: all of them
     events.Reload()
-    return {name: [(one.step, one.value) for one in events.Scalars(name)] for name in events.Tags()[SCALARS]}
+    # By time: files are read by name, and names of files of the same second need not be in order.
+    found = {name: sorted(events.Scalars(name), key=lambda one: one.wall_time) for name in events.Tags()[SCALARS]}
+    return {name: [(one.step, one.value) for one in points] for name, points in found.items()}
 
 
 def _read_table(folder: Path) -> dict[str, list[tuple[int, float]]]:

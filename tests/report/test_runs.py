@@ -49,6 +49,19 @@ def test_a_resumed_run_goes_on(tmp_path: Path) -> None:
     assert read_curves(tmp_path)["value"] == Curve((8, 16, 24, 32), (8.0, -16.0, -24.0, -32.0))
 
 
+def test_what_was_logged_last_counts_whatever_its_file_is_called(tmp_path: Path) -> None:
+    for value, name in ((1.0, "events.out.tfevents.1.9"), (2.0, "events.out.tfevents.1.10")):
+        logger = configure(str(tmp_path / name), ["tensorboard"])
+        logger.record("value", value)
+        logger.dump(8)
+        logger.close()
+        (written,) = (tmp_path / name).iterdir()
+        written.rename(tmp_path / "moved")
+        (tmp_path / name).rmdir()
+        (tmp_path / "moved").rename(tmp_path / name)
+    assert read_curves(tmp_path)["value"] == Curve((8,), (2.0,))
+
+
 def test_long_curves_are_thinned(tmp_path: Path) -> None:
     lines = ["time/total_timesteps,x", *(f"{step},{step}" for step in range(5000))]
     (tmp_path / "progress.csv").write_text("\n".join(lines))
