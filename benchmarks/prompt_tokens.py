@@ -11,6 +11,7 @@ minute; SmolLM2 needs ``make real`` once.
 
 import argparse
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -23,10 +24,10 @@ from benchmarks.learning.tasks import BY_NAME, lm_settings
 from benchmarks.real_models.methods import BUNDLED, MODEL
 from benchmarks.real_models.parts import PLANS
 from lmpolicy import Prompt, RandomPlay
+from lmpolicy.comparison.word_features import read_prompts
 from lmpolicy.files import write_table
 from lmpolicy.lm.rendering import PromptRenderer
 from lmpolicy.models import resolve
-from lmpolicy.text.spaces import TextSpace
 
 FIELDS = (
     "task",
@@ -50,14 +51,22 @@ def prompts_of(task: str, steps: int) -> list[Prompt]:
     :param steps: number of env steps, which the envs share evenly.
     """
     env = lm_settings(BY_NAME[task]).make_env(seed=0, training=False)
-    space, player = env.observation_space, RandomPlay(env)
-    assert isinstance(space, TextSpace)
-    found, rows = [], env.reset()
+    player, rows = RandomPlay(env), env.reset()
+    found: list[Prompt] = []
     while len(found) < steps:
-        found += [Prompt.from_json(space.decode(row)) for row in rows]
+        found += read_prompts(env, rows)
         rows, _, _, _ = env.step(player.predict(rows)[0])
     env.close()
     return found[:steps]
+
+
+@cache
+def renderer_of(model: str) -> PromptRenderer:
+    """What writes the tokens of a prompt.
+
+    :param model: one of :data:`NAMES`.
+    """
+    return PromptRenderer(AutoTokenizer.from_pretrained(resolve(NAMES[model])))
 
 
 def measure(task: str, model: str, prompts: Sequence[Prompt]) -> dict[str, str]:
@@ -67,7 +76,7 @@ def measure(task: str, model: str, prompts: Sequence[Prompt]) -> dict[str, str]:
     :param model: one of :data:`NAMES`.
     :param prompts: of each env step.
     """
-    renderer = PromptRenderer(AutoTokenizer.from_pretrained(resolve(NAMES[model])))
+    renderer = renderer_of(model)
     lengths = [len(ids) for ids in renderer.prompt_ids(prompts)]
     phrases = {phrase: len(renderer.action_ids(phrase)) for prompt in prompts for phrase in prompt.actions}
     return {

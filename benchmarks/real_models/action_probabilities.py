@@ -6,9 +6,9 @@
         --set 'ent_coef=[0.05,-0.01]' normalize_advantage=true normalize_reward=true
 
 It trains as ``python -m benchmarks.real_models`` does, with the rates of a whole training, and stops early. At the
-beginning and every ``--every`` env steps, the policy plays episodes with sampled actions, the same ones each time, and
-the training goes on as if nothing had been played. A thing that is never done can so be told from one that is done in
-vain: what has a probability near 0 wherever it is legal is not tried any more.
+beginning and every ``--every`` env steps, the policy plays episodes that begin alike each time, with sampled actions,
+and the training goes on as if nothing had been played. A thing that is never done can so be told from one that is done
+in vain: what has a probability near 0 wherever it is legal is not tried any more.
 
 Writes a row for each action and snapshot to trials/probabilities/TASK-METHOD-SETTINGS.csv in the folder of the results.
 """
