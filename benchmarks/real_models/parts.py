@@ -43,7 +43,7 @@ PLANS = {
     "frozenlake-slippery": Plan(196_608, 8_192, 500),
     "cliffwalking": Plan(81_920, 4_096, 100),
     "taxi": Plan(196_608, 16_384, 100),
-    "babyai-redball": Plan(20_480, 2_048, 50),
+    "babyai-redball": Plan(8_192, 1_024, 50),
     "babyai-goobj": Plan(40_960, 4_096, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
     "textworld-side-rooms": Plan(16_384, 2_048, 50),
