@@ -81,16 +81,18 @@ def label(changes: Changes) -> str:
     return json.dumps(dict(sorted(changes.items())))
 
 
-def trial(task: str, changes: Changes, steps: int | None) -> Experiment:
+def trial(task: str, changes: Changes, steps: int | None, every: int | None = None) -> Experiment:
     """Return the experiment of a task with other settings.
 
     :param task: name of the task.
     :param changes: settings that differ from the named ones.
     :param steps: env steps of training. None: those of the settings.
+    :param every: env steps between evaluations. None: those of the task.
     """
     what = experiment(BY_NAME[task], episodes=EPISODES.get(task, FEW), validation=True)
     settings = changed(what.settings, changes)
-    return replace(what, settings=settings if steps is None else replace(settings, total_timesteps=steps))
+    settings = settings if steps is None else replace(settings, total_timesteps=steps)
+    return replace(what, settings=settings, every=every or what.every)
 
 
 def digest_of(settings: Hyperparameters) -> str:
@@ -158,11 +160,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings to change")
     parser.add_argument("--seeds", nargs="+", type=tuning_seed, metavar="SEED", default=SEEDS)
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the settings")
+    parser.add_argument("--every", type=int, help="env steps between evaluations; default: those of the task")
     parser.add_argument("--table", action="store_true", help="print what was tried; run nothing")
     parser.add_argument("--output", type=Path, default=RESULTS / "setting_trials.csv", help="file")
     args = parser.parse_args(argv)
     changes = dict(args.set)
-    what = trial(args.task, changes, args.steps)
+    what = trial(args.task, changes, args.steps, args.every)
     for seed in [] if args.table else args.seeds:
         key = args.task, digest_of(what.settings), str(seed)
         if key not in {(row["task"], row["digest"], row["seed"]) for row in read_rows(args.output)}:

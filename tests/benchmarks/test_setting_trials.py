@@ -25,9 +25,11 @@ def test_a_run_has_the_settings_that_were_asked_for(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(setting_trials, "run_experiment", run)
     path = tmp_path / "trials.csv"
-    setting_trials.main([*SMALL, "--set", "learning_rate=[1e-3, 0]", "n_steps=8", "--output", str(path)])
+    setting_trials.main(
+        [*SMALL, "--every", "32", "--set", "learning_rate=[1e-3, 0]", "n_steps=8", "--output", str(path)]
+    )
     (what,) = asked
-    assert (what.settings.learning_rate, what.settings.n_steps) == ((1e-3, 0), 8)
+    assert (what.settings.learning_rate, what.settings.n_steps, what.every) == ((1e-3, 0), 8, 32)
     (row,) = read_rows(path)
     assert json.loads(row["settings"]) == {"learning_rate": [1e-3, 0], "n_steps": 8}
     assert row["env_steps"] == "64"
