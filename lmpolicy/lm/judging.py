@@ -27,6 +27,8 @@ LITTLE_INFORMATION = 1e-3
 """Mutual information below which a policy that is not sure ignores what it reads, as the same share."""
 IGNORING_IN_A_ROW = 5
 """Number of judgements in a row before a warning of ignored input."""
+NOTHING_IN = 2_048
+"""Number of decisions without a difference before a warning. In a grid, chance may need a thousand to find a goal."""
 CONSTANT = 1e-3
 """Spread of the gradients at the log-probabilities below which all advantages count as equal, relative to the largest.
 """
@@ -61,7 +63,8 @@ class LearningJudge:
 
     *Batches without differences*: In the first minibatch of an update, PPO's ratio is 1 and nothing is clipped. The
     gradient at the log-probabilities is therefore the advantage of each decision. If all are equal, there is nothing to
-    learn.
+    learn. The warning comes after three updates in a row, of at least 2 048 decisions together: where rewards are rare,
+    shorter spells without any are common at first.
 
     *Ignored input*: The mutual information of observation and action is near 0 in five judgements in a row, over
     decisions with the same legal phrases and more than one prompt. An untrained policy may well begin like this, so the
@@ -177,7 +180,7 @@ class LearningJudge:
             self._first_gradient = None
         self._decisions = 0
         updates, decisions = self._equal
-        if updates >= IN_A_ROW and decisions >= MIN_DECISIONS:
+        if updates >= IN_A_ROW and decisions >= NOTHING_IN:
             self._warn(
                 "equal advantages",
                 f"all advantages were equal in each of the last {updates} updates ({decisions} decisions): no action "

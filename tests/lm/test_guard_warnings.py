@@ -35,22 +35,16 @@ def learn(model: Any, steps: int, callback: Any = None) -> list[str]:
     return guard_warnings(caught)
 
 
-def test_equal_rewards_warn_once(llama: str) -> None:
+@pytest.mark.parametrize(("n_steps", "updates"), [(64, 4), (256, 3)])
+def test_equal_rewards_warn_once(llama: str, n_steps: int, updates: int) -> None:
+    # After three updates in a row, where they hold 2 048 decisions together.
     env = make_vec_env(lambda: signs(lambda _: 0.0), n_envs=8)
-    model = ppo(llama, env, n_steps=16, batch_size=64, n_epochs=1)
-    assert learn(model, 256) == []  # of the last of 2 rollouts, nothing is known yet
-    (message,) = learn(model, 128 * 4)
-    assert "all advantages were equal in each of the last 3 updates (384 decisions)" in message
+    model = ppo(llama, env, n_steps=n_steps, batch_size=256, n_epochs=1)
+    assert learn(model, 8 * n_steps * updates) == []  # of the last update, nothing is known yet
+    (message,) = learn(model, 8 * n_steps * 2)
+    decisions = 8 * n_steps * updates
+    assert f"all advantages were equal in each of the last {updates} updates ({decisions} decisions)" in message
     assert "Are all rewards equal" in message
-
-
-def test_few_decisions_without_differences_do_not_warn_yet(llama: str) -> None:
-    # Three updates in a row are enough only where they hold 256 decisions together: here each holds 16.
-    env = make_vec_env(lambda: signs(lambda _: 0.0), n_envs=8)
-    model = ppo(llama, env, n_steps=2, batch_size=16, n_epochs=1)
-    assert learn(model, 256) == []  # of the last of 16 updates, nothing is known yet
-    (message,) = learn(model, 16)
-    assert "all advantages were equal in each of the last 16 updates (256 decisions)" in message
 
 
 @pytest.mark.parametrize("reward", [varied, lambda step: float(step == 5)])
@@ -149,7 +143,7 @@ def test_what_counts_as_equal_advantages(gradient: list[float], are_equal: bool)
     judge = LearningJudge()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in range(4):
+        for _ in range(9):
             judge.acted(decision(*OPEN))
             judge.first_gradient(th.tensor(gradient))
             judge.begin_update(actor_learns=True, when="now")
