@@ -78,7 +78,16 @@ gym.register("Bandit-v0", entry_point=Bandit)
 FROZEN_LAKE = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
 TASKS = {
     "frozenlake": replace(FROZEN_LAKE, n_steps=128).for_free_text(),
-    "bandit": Hyperparameters("Bandit-v0", total_timesteps=30_000, n_envs=16, task=Feeding()).for_free_text(),
+    "bandit": Hyperparameters(
+        "Bandit-v0",
+        total_timesteps=30_000,
+        n_envs=16,
+        n_steps=128,
+        batch_size=256,
+        n_epochs=5,
+        normalize_advantage=True,
+        task=Feeding(),
+    ).for_free_text(),
 }
 
 

@@ -51,25 +51,26 @@ class Hyperparameters(EnvSettings):
     """Divide rewards by the spread of the returns (``VecNormalize``), so that the critic's errors are of order 1."""
     model: str | None = None
     """Name of :mod:`lmpolicy.models`, hub id or folder. Default: the bundled LM."""
-    n_steps: int = 128
-    """Number of env steps of each copy in a rollout."""
-    batch_size: int = 256
+    n_steps: int = 32
+    """Number of env steps of each copy in a rollout. After each rollout comes an update. Many small ones learn in fewer env
+    steps than few large ones, except where chance decides much."""
+    batch_size: int = 128
     """Number of decisions in a minibatch."""
-    n_epochs: int = 5
+    n_epochs: int = 10
     """Number of times that an update goes over a rollout."""
     gamma: float = 0.99
     """Discount of rewards, per env step."""
     gae_lambda: float = 0.95
     """Discount of the critic's errors in advantages (generalised advantage estimation), per env step."""
-    learning_rate: tuple[float, float] = (5e-4, 1e-4)
+    learning_rate: tuple[float, float] = (1e-3, 1e-4)
     """Learning rate of the optimizer, at the beginning and at the end."""
-    optimizer: str = "Adam"
+    optimizer: str = "Adamax"
     """Name of a class of ``torch.optim``. The first steps of Adam are as large as its learning rate allows, however
     little is known; those of ``"RAdam"`` begin small (Liu et al. 2020). After a quiet time, in which all goes well, one
     large gradient moves Adam by up to 32 times the rate, and ``"Adamax"`` by about the rate (Kingma and Ba 2015)."""
     clip_range: tuple[float, float] = (0.2, 0.2)
     """Distance from 1 at which PPO clips its ratio, at the beginning and at the end."""
-    ent_coef: tuple[float, float] = (0.01, 0.01)
+    ent_coef: tuple[float, float] = (0.01, 0.0)
     """Weight of the entropy bonus in the loss, at the beginning and at the end."""
     vf_coef: float = 0.5
     """Weight of the value loss in the loss."""
@@ -77,7 +78,7 @@ class Hyperparameters(EnvSettings):
     """Norm above which gradients are clipped."""
     target_kl: float | None = None
     """Divergence from the policy of the rollout at which an update ends early, as in PPO. None: no limit."""
-    normalize_advantage: bool = True
+    normalize_advantage: bool = False
     """Whether PPO scales the advantages of a batch to size 1. Off where some batches hold nothing to learn, because
     rewards are rare or the best policy is reached: scaled advantages of such a batch would be noise of size 1. Without
     scaling, the entropy bonus keeps the policy exploring until there is a reward, and a policy that has learnt stays

@@ -75,7 +75,10 @@ TEXT_WORLD_DEFAULTS: dict[str, Any] = {
     "batch_size": 128,
     "n_epochs": 2,
     "gae_lambda": 0.9,
+    "optimizer": "Adam",
+    "learning_rate": (5e-4, 1e-4),
     "ent_coef": (0.01, 0.0),
+    "normalize_advantage": True,
     "task": TextWorld(list_commands=False),
     "score_normalization": "token",  # by "sum", long or rare commands may be so unlikely that they are never tried
 }
@@ -108,22 +111,27 @@ NAMED_SETTINGS = (
         **READ,
         total_timesteps=20_000,
         n_steps=64,  # with 128, the policy is updated half as often, and some seeds lose what they had: docs/trials.md
+        batch_size=256,
+        n_epochs=5,
         gamma=0.995,  # the cart takes hundreds of steps to reach the end of the track
+        optimizer="Adam",
         learning_rate=(3e-4, 0.0),
         # Small, since advantages as they are become small, too. Below 0, or sampled actions would still let the pole
         # fall when the most likely ones hold it.
         ent_coef=(-0.004, -0.012),
-        normalize_advantage=False,
     ),
     Hyperparameters(
         "FrozenLake-v1",
         **READ,
         total_timesteps=100_000,
         env_kwargs={"is_slippery": True},
+        n_steps=128,
+        batch_size=256,
         n_epochs=10,
         optimizer="Adamax",  # Adam loses the way in single updates, docs/trials.md
         learning_rate=(1e-3, 1e-4),
         ent_coef=(0.002, 0.0),
+        normalize_advantage=True,
     ),
     Hyperparameters(
         "FrozenLake-v1",
@@ -146,6 +154,7 @@ NAMED_SETTINGS = (
         "Blackjack-v1",
         **READ,
         total_timesteps=60_000,
+        n_steps=128,
         batch_size=1024,
         n_epochs=10,
         gamma=1.0,
@@ -155,6 +164,7 @@ NAMED_SETTINGS = (
         # Below 0 at the end, so that sampled actions are as good as the most likely ones.
         ent_coef=(0.03, -0.01),
         normalize_reward=False,
+        normalize_advantage=True,
         critic_lr_factor=1.0,
     ),
     Hyperparameters(
@@ -162,6 +172,7 @@ NAMED_SETTINGS = (
         **READ,
         env_kwargs=TIME_LIMIT,
         total_timesteps=60_000,
+        n_steps=128,
         batch_size=512,
         n_epochs=10,
         gae_lambda=0.9,
@@ -177,6 +188,7 @@ NAMED_SETTINGS = (
         total_timesteps=100_000,
         env_kwargs=TIME_LIMIT,
         task=Taxi(legal_only=True),
+        n_steps=128,
         batch_size=512,
         n_epochs=10,  # of each 1 024 env steps, docs/trials.md
         gae_lambda=0.9,
@@ -194,9 +206,12 @@ NAMED_SETTINGS = (
         n_envs=16,
         n_steps=32,
         batch_size=512,
+        n_epochs=5,
         gae_lambda=0.8,  # what a push adds in energy shows at once; later gains are other pushes' noise
+        optimizer="Adam",
         learning_rate=(4e-4, 0.0),
         ent_coef=(0.01, 0.0),
+        normalize_advantage=True,
     ),
     Hyperparameters(
         "MountainCar-v0",
@@ -207,7 +222,10 @@ NAMED_SETTINGS = (
         n_steps=256,
         batch_size=1024,
         n_epochs=6,
+        optimizer="Adam",
+        learning_rate=(5e-4, 1e-4),
         ent_coef=(0.01, 0.0),
+        normalize_advantage=True,
     ),
     Hyperparameters(
         TEXT_WORLD,

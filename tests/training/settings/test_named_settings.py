@@ -180,7 +180,7 @@ def test_wrapper_arguments_and_vec_env_class_reach_the_env() -> None:
 
 
 def test_callbacks_are_there_where_the_settings_ask_for_them() -> None:
-    settings = Hyperparameters("CartPole-v1")
+    settings = Hyperparameters("CartPole-v1", ent_coef=(0.01, 0.01))
     assert settings.callbacks() == []
     settings = replace(settings, critic_warmup=3, ent_coef=(0.1, 0.0))
     warm_up, schedule = settings.callbacks()
