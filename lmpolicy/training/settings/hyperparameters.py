@@ -52,8 +52,8 @@ class Hyperparameters(EnvSettings):
     model: str | None = None
     """Name of :mod:`lmpolicy.models`, hub id or folder. Default: the bundled LM."""
     n_steps: int = 32
-    """Number of env steps of each copy in a rollout. An update comes after each. Many small ones learn in fewer env steps
-    than few large ones, except where chance decides much."""
+    """Number of env steps of each copy in a rollout. An update comes after each. Many small ones learn in fewer env
+    steps than few large ones, except where chance decides much."""
     batch_size: int = 128
     """Number of decisions in a minibatch."""
     n_epochs: int = 10
