@@ -24,6 +24,17 @@ OF_HELP = ("training_wrapper", "gamma", "learning_rate", "ent_coef", "normalize_
 """Settings of the language model that are its help."""
 ALWAYS = ("score_normalization",)
 """Settings of the language model whose default was another once, so that the default is described, too."""
+FORMER_DEFAULTS: Mapping[str, Any] = {
+    "n_steps": 128,
+    "batch_size": 256,
+    "n_epochs": 5,
+    "learning_rate": (5e-4, 1e-4),
+    "optimizer": "Adam",
+    "ent_coef": (0.01, 0.01),
+    "normalize_advantage": True,
+}
+"""Settings of the language model whose default was this one when the first results were made. A setting with this value
+is not described, one with today's default is, so that those results are still known as what they are."""
 MODEL_FILES = (".json", ".safetensors", ".jinja")
 """Endings of the files that make a language model."""
 LARGEST_READ = 2**26
@@ -69,7 +80,9 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
     if method.is_lm:
         skipped = {"total_timesteps", *OF_ENV, *(("training_wrapper",) if method.base == LM_ALONE else ())}
         changed = {
-            one.name: own[one.name] for one in fields(settings) if one.name in ALWAYS or own[one.name] != _default(one)
+            one.name: own[one.name]
+            for one in fields(settings)
+            if one.name in ALWAYS or own[one.name] != FORMER_DEFAULTS.get(one.name, _default(one))
         }
         found |= {name: value for name, value in changed.items() if name not in skipped}
         found["model"] = describe_model(settings.model, method.base == LM_RANDOM)

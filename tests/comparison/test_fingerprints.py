@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, fields
 from typing import Any
 
+from benchmarks.common.paths import COMPARE
+from benchmarks.learning.tasks import BY_NAME, experiment, facts_of
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.fingerprints import ALWAYS, IRRELEVANT
+from lmpolicy.comparison.fingerprints import ALWAYS, FORMER_DEFAULTS, IRRELEVANT, fingerprint
+from lmpolicy.comparison.methods import LM, Method
 
 WHEN_FIRST_RUN = {
     "n_envs": 8,
@@ -49,7 +53,16 @@ def defaults(kind: Any) -> dict[str, Any]:
 
 def test_defaults_that_are_left_out_are_those_of_the_results() -> None:
     now = {name: value for name, value in defaults(Hyperparameters).items() if name not in ALWAYS}
-    assert now == WHEN_FIRST_RUN, "of a setting whose default changes, add the name to ALWAYS and take it from here"
+    left_out = {**now, **FORMER_DEFAULTS}
+    assert left_out == WHEN_FIRST_RUN, "a default was changed: add its former value to FORMER_DEFAULTS"
     told_always = {"every"}  # as the spacing
     now = {name: value for name, value in defaults(Experiment).items() if name not in IRRELEVANT | told_always}
     assert now == EVALUATED, "results of before would count as those of today: tell the default, as ALWAYS does"
+
+
+def test_named_settings_are_those_of_the_results() -> None:
+    """The committed results are found again, whatever the defaults are by now."""
+    for name in ("frozenlake", "cartpole", "blackjack"):
+        what, facts = experiment(BY_NAME[name]), facts_of(name)
+        kept = json.loads((COMPARE / name / "settings.json").read_text())
+        assert fingerprint(what, Method.of(LM), facts) in kept, f"{name}: run its comparison anew"
