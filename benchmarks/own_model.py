@@ -8,7 +8,7 @@ The env is the thermostat of examples/custom_task.py, of which the bundled LM ha
 made from random play, with the default size. What that took is in ``making.json``: minutes of the clock and of the
 processor (of a making that was interrupted, those of its last part), threads, and env steps of random play, which the
 row of the model tells as read before. Both models then have the same settings, the general ones, and are evaluated
-after each rollout. Classic PPO and random play are beside them.
+every 1 024 env steps. Classic PPO and random play are beside them.
 
 The engine is that of ``python -m benchmarks.real_models``: runs that are complete are skipped, and one that was
 interrupted goes on. The model is kept in --model, with a file of what it took beside it, and is made once.
@@ -41,7 +41,7 @@ from lmpolicy.pretraining.own_mixture import own_mixture
 NAME, TASK = "own_model", "thermostat"
 SEEDS = tuple(range(100, 108))
 STEPS, EVERY = 10_240, 1_024
-"""Env steps of training, and between evaluations: one rollout."""
+"""Env steps of training, and between evaluations."""
 MAKING = "making.json"
 SIZE: dict[str, int] = {}
 """Fields of :class:`~lmpolicy.pretraining.making.Size` that are not the default."""
