@@ -22,9 +22,7 @@ OF_ENV = ("env_id", "env_kwargs", "task", "wrapper_kwargs")
 """Settings of the language model that are settings of the env, too."""
 OF_HELP = ("training_wrapper", "gamma", "learning_rate", "ent_coef", "normalize_reward")
 """Settings of the language model that are its help."""
-ALWAYS = ("score_normalization",)
-"""Settings of the language model whose default was another once, so that the default is described, too."""
-FORMER_DEFAULTS: Mapping[str, Any] = {
+LEFT_OUT: Mapping[str, Any] = {
     "n_steps": 128,
     "batch_size": 256,
     "n_epochs": 5,
@@ -32,9 +30,11 @@ FORMER_DEFAULTS: Mapping[str, Any] = {
     "optimizer": "Adam",
     "ent_coef": (0.01, 0.01),
     "normalize_advantage": True,
+    "score_normalization": MISSING,
 }
-"""Settings of the language model whose default was this one when the first results were made. A setting with this value
-is not described, one with today's default is, so that those results are still known as what they are."""
+"""Values with which a setting of the language model is not described, where that is not today's default. They are what
+the default was when the first results were made, so that those are still known as what they are. A setting with
+:data:`dataclasses.MISSING` is always described."""
 MODEL_FILES = (".json", ".safetensors", ".jinja")
 """Endings of the files that make a language model."""
 LARGEST_READ = 2**26
@@ -82,7 +82,7 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         changed = {
             one.name: own[one.name]
             for one in fields(settings)
-            if one.name in ALWAYS or own[one.name] != FORMER_DEFAULTS.get(one.name, _default(one))
+            if own[one.name] != LEFT_OUT.get(one.name, _default(one))
         }
         found |= {name: value for name, value in changed.items() if name not in skipped}
         found["model"] = describe_model(settings.model, method.base == LM_RANDOM)
