@@ -119,6 +119,7 @@ NAMED_SETTINGS = (
         # Small, since advantages as they are become small, too. Below 0, or sampled actions would still let the pole
         # fall when the most likely ones hold it.
         ent_coef=(-0.004, -0.012),
+        normalize_advantage=False,
     ),
     Hyperparameters(
         "FrozenLake-v1",
