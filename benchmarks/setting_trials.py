@@ -9,8 +9,8 @@ A value is JSON. A pair is the value at the beginning and at the end of the trai
 the end changes in proportion. The method is ``lm`` of the comparison, evaluated as ``python -m benchmarks.learning``
 does, with fewer episodes; of games, on the validation split.
 
-A row of setting_trials.csv is a run. Runs that are there with the same settings, all of them, are skipped, so the same
-command goes on after an interruption, and several may run at a time.
+A row of setting_trials.csv is a run. Runs that are there with the same settings, all of them, are skipped, however
+often they were evaluated, so the same command goes on after an interruption, and several may run at a time.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def trial(task: str, changes: Changes, steps: int | None, every: int | None = No
     """
     what = experiment(BY_NAME[task], episodes=EPISODES.get(task, FEW), validation=True)
     settings = changed(what.settings, changes)
-    settings = settings if steps is None else replace(settings, total_timesteps=steps)
+    settings = replace(settings, total_timesteps=steps or settings.total_timesteps)
     return replace(what, settings=settings, every=every or what.every)
 
 
