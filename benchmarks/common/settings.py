@@ -51,6 +51,14 @@ def setting(text: str) -> tuple[str, Any]:
     return name, tuple(found) if isinstance(found, list) else found
 
 
+def label_of(change: tuple[str, Any]) -> str:
+    """NAME=VALUE without spaces, as :func:`setting` reads it.
+
+    :param change: name and value.
+    """
+    return f"{change[0]}={json.dumps(change[1], separators=(',', ':'))}"
+
+
 def _suits(value: Any, kind: type) -> bool:
     if kind is tuple and isinstance(value, list):
         return len(value) == 2 and all(_suits(one, float) for one in value)

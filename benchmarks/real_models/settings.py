@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,14 +10,6 @@ from lmpolicy import Hyperparameters
 
 Changes = tuple[tuple[str, Any], ...]
 """Names of settings with their values, sorted by name."""
-
-
-def label_of(change: tuple[str, Any]) -> str:
-    """NAME=VALUE without spaces, as :func:`benchmarks.common.settings.setting` reads it.
-
-    :param change: name and value.
-    """
-    return f"{change[0]}={json.dumps(change[1], separators=(',', ':'))}"
 
 
 @dataclass(frozen=True, kw_only=True)
