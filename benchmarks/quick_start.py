@@ -3,6 +3,7 @@
     python -m benchmarks.quick_start                             # with the named settings
     python -m benchmarks.quick_start --seeds 0 1 2 3 4 5 6 7 8 9 # does it learn with every seed?
     python -m benchmarks.quick_start --settings named defaults   # also with the defaults of PPO: slower
+    python -m benchmarks.quick_start --set n_steps=32 --seeds 1  # a trial: with other settings than the named ones
 
 Trains once per choice of settings and seed, evaluates 100 episodes with the most likely and with sampled actions, and
 adds a row to benchmarks/results/quick_start.csv. Rows that are there are kept and not measured again; to repeat one,
@@ -23,6 +24,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.settings import changed, label_of, setting
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
 ENV_ID = "CartPole-v1"
@@ -38,13 +40,13 @@ STATES = (
 FIELDS = ("settings", "seed", "env_steps", "before", "after", "sampled", "episodes", "minutes", "threads", "processor")
 
 
-def make_model(name, seed):
-    """The learner as the README makes it, and its callbacks."""
-    if name == "defaults":
+def make_model(settings, seed):
+    """The learner as the README makes it, and its callbacks; without settings, with the defaults of PPO."""
+    if settings is None:
         env = TextObservationWrapper(gym.make(ENV_ID))
         return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu"), []
-    env = SETTINGS.make_env(seed=seed)
-    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **SETTINGS.ppo), SETTINGS.callbacks()
+    env = settings.make_env(seed=seed)
+    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **settings.ppo), settings.callbacks()
 
 
 def evaluate(model, episodes, deterministic=True):
@@ -67,9 +69,9 @@ def show(model):
     return "\n".join(lines)
 
 
-def measure(name, seed, args):
+def measure(name, settings, seed, args):
     """Train once; return the row of the table and what the agent says before and after."""
-    model, callbacks = make_model(name, seed)
+    model, callbacks = make_model(settings, seed)
     before, said = evaluate(model, args.episodes), show(model)
     start = time.perf_counter()
     model.learn(args.steps, callback=callbacks)
@@ -87,6 +89,9 @@ def measure(name, seed, args):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--settings", nargs="+", choices=("named", "defaults"), default=["named"])
+    parser.add_argument(
+        "--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="in place of named settings"
+    )
     parser.add_argument("--steps", type=int, default=SETTINGS.total_timesteps)
     parser.add_argument("--episodes", type=int, default=100, help="episodes per evaluation")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -95,7 +100,10 @@ def main(argv=None):
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
-    path, left = args.output / "quick_start.csv", [(name, seed) for name in args.settings for seed in args.seeds]
+    tried = ", ".join(["named", *map(label_of, args.set)])
+    found = {"named": (tried, changed(SETTINGS, dict(args.set))), "defaults": ("defaults", None)}
+    settings_of = dict(found[name] for name in args.settings)
+    path, left = args.output / "quick_start.csv", [(name, seed) for name in settings_of for seed in args.seeds]
     if path.exists():
         with path.open(newline="") as file:
             measured = {(row["settings"], int(row["seed"])) for row in csv.DictReader(file)}
@@ -105,7 +113,7 @@ def main(argv=None):
     else:
         path.write_text(",".join(FIELDS) + "\n")
     for name, seed in left:
-        row, said = measure(name, seed, args)
+        row, said = measure(name, settings_of[name], seed, args)
         with path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(row)
         if name == "named" and seed == args.seeds[0]:

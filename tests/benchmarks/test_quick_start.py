@@ -34,3 +34,14 @@ def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(
         left + right == pytest.approx(1, abs=0.011) for left, right in zip(shares[::2], shares[1::2], strict=True)
     )
+
+
+def test_a_trial_trains_with_other_settings(tmp_path: Path) -> None:
+    from benchmarks import quick_start
+
+    trial = ["--steps", "16", "--episodes", "2", "--output", str(tmp_path), "--set", "n_steps=2", "n_epochs=1"]
+    quick_start.main(trial)
+    (row,) = table(tmp_path / "quick_start.csv")
+    assert row["settings"] == "named, n_steps=2, n_epochs=1"
+    assert int(row["env_steps"]) == 16  # in whole rollouts, of which one of the named settings has 512
+    assert not (tmp_path / "quick_start.txt").exists()  # which the README shows: of the named settings alone
