@@ -12,8 +12,8 @@ reads in five states and how likely each action is, before and after the trainin
 """
 
 import argparse
-import csv
 import time
+from itertools import product
 from pathlib import Path
 
 import gymnasium as gym
@@ -24,6 +24,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import lmpolicy
 from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.common.settings import changed, label_of, setting
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
 
@@ -99,23 +100,17 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    args.output.mkdir(parents=True, exist_ok=True)
     tried = ", ".join(["named", *map(label_of, args.set)])
     found = {"named": (tried, changed(SETTINGS, dict(args.set))), "defaults": ("defaults", None)}
     settings_of = dict(found[name] for name in args.settings)
-    path, left = args.output / "quick_start.csv", [(name, seed) for name in settings_of for seed in args.seeds]
-    if path.exists():
-        with path.open(newline="") as file:
-            measured = {(row["settings"], int(row["seed"])) for row in csv.DictReader(file)}
-        for name, seed in measured.intersection(left):
+    path = args.output / "quick_start.csv"
+    measured = {(row["settings"], int(row["seed"])) for row in read_rows(path)}
+    for (name, settings), seed in product(settings_of.items(), args.seeds):
+        if (name, seed) in measured:
             print(f"{name}, seed {seed}: its row is in {path}; delete it to measure again")
-        left = [one for one in left if one not in measured]
-    else:
-        path.write_text(",".join(FIELDS) + "\n")
-    for name, seed in left:
-        row, said = measure(name, settings_of[name], seed, args)
-        with path.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(row)
+            continue
+        row, said = measure(name, settings, seed, args)
+        add_rows(path, FIELDS, [dict(zip(FIELDS, row, strict=True))])
         if name == "named" and seed == args.seeds[0]:
             (args.output / "quick_start.txt").write_text(said)
 

@@ -3,9 +3,10 @@
     python -m benchmarks.reward_scale                  # MiniGrid-DoorKey-5x5, 20 480 env steps: minutes
     python -m benchmarks.reward_scale --task frozenlake --every 512
 
-Trains the bundled LM on a task with its named settings, but with scaled rewards and what --set says, and
-writes at each --every env steps the standard deviation of discounted returns, by which rewards are divided, and what
---reward then counts as: at most 10. Rows of reward_scale.csv are added; to measure a task and seed anew, delete them.
+Trains the bundled LM on a task with its named settings, but with scaled rewards and what --set says, and writes at each
+--every env steps the standard deviation of discounted returns, by which rewards are divided, and what --reward then
+counts as: at most 10. A task and seed that reward_scale.csv has are not measured again, with whichever settings: to do
+so, delete their rows.
 """
 
 from __future__ import annotations
