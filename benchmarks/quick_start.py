@@ -99,6 +99,8 @@ def main(argv=None):
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
+    if args.set and "named" not in args.settings:
+        parser.error("--set changes named settings, and --settings names none: leave one of them out")
     torch.set_num_threads(args.threads)
     tried = ", ".join(["named", *map(label_of, args.set)])
     found = {"named": (tried, changed(SETTINGS, dict(args.set))), "defaults": ("defaults", None)}

@@ -5,8 +5,8 @@
 
 Trains the bundled LM on a task with its named settings, but with scaled rewards and what --set says, and writes at each
 --every env steps the standard deviation of discounted returns, by which rewards are divided, and what --reward then
-counts as: at most 10. A task and seed that reward_scale.csv has are not measured again, with whichever settings: to do
-so, delete their rows.
+counts as: at most 10. A task, --set and seed that reward_scale.csv has are not measured again: to do so, delete their
+rows.
 """
 
 from __future__ import annotations
@@ -68,9 +68,24 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     scale = Scale(args.every, args.steps, args.reward)
     model = PPO(LMActorCriticPolicy, env, seed=args.seed, device="cpu", **settings.ppo)
     model.learn(settings.total_timesteps, callback=[*settings.callbacks(), scale])
-    of = {"task": args.task, "settings": ", ".join(map(label_of, args.set)), "seed": args.seed}
     where = {"processor": processor(), "torch": torch.__version__}
-    return [{**of, **row, **where} for row in scale.rows]
+    return [{**key(args), **row, **where} for row in scale.rows]
+
+
+def key(args: argparse.Namespace) -> dict[str, str]:
+    """What tells the rows of a training from others.
+
+    :param args: of the command line.
+    """
+    return {"task": args.task, "settings": ", ".join(map(label_of, args.set)), "seed": str(args.seed)}
+
+
+def rows_of(args: argparse.Namespace) -> list[dict[str, str]]:
+    """The rows of a training in the file; none if it was not measured.
+
+    :param args: of the command line.
+    """
+    return [row for row in read_rows(args.output) if key(args).items() <= row.items()]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -84,11 +99,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "reward_scale.csv", help="file")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if not any((row["task"], row["seed"]) == (args.task, str(args.seed)) for row in read_rows(args.output)):
+    if not rows_of(args):
         add_rows(args.output, FIELDS, measure(args))
-    for row in read_rows(args.output):
-        if row["task"] == args.task:
-            print(f"{row['env_steps']:>8} env steps: {row['reward']} counts as {row['counts_as']}")
+    for row in rows_of(args):
+        print(f"{row['env_steps']:>8} env steps: {row['reward']} counts as {row['counts_as']}")
 
 
 if __name__ == "__main__":

@@ -45,3 +45,11 @@ def test_a_trial_trains_with_other_settings(tmp_path: Path) -> None:
     assert row["settings"] == "named, n_steps=2, n_epochs=1"
     assert int(row["env_steps"]) == 16  # in whole rollouts, of which one of the named settings has 512
     assert not (tmp_path / "quick_start.txt").exists()  # which the README shows: of the named settings alone
+
+
+def test_a_trial_of_the_defaults_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import quick_start
+
+    with pytest.raises(SystemExit):
+        quick_start.main(["--settings", "defaults", "--set", "n_steps=2"])
+    assert "--set changes named settings, and --settings names none" in capsys.readouterr().err

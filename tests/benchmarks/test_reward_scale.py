@@ -23,6 +23,11 @@ def test_rows_say_what_a_reward_counts_as(tmp_path: Path, capsys: pytest.Capture
         assert float(row["counts_as"]) == pytest.approx(min(10, 0.5 / float(row["std_of_returns"])), rel=0.02)
     assert float(rows[0]["counts_as"]) == pytest.approx(0.5), "before the first reward, none is scaled"
     assert float(rows[1]["counts_as"]) == 10, "after steps without a reward, as much as there is"
-    reward_scale.main(command)
+    capsys.readouterr()
+    reward_scale.main([*command, "--set", "n_steps=2", "n_epochs=1"])
     assert table(file) == rows  # not measured again
-    assert "64 env steps: 0.5 counts as" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("0.5 counts as") == 3
+    reward_scale.main([*command, "--set", "n_steps=4", "n_epochs=1"])  # others are, and shown alone
+    assert table(file)[:3] == rows
+    assert [int(row["env_steps"]) for row in table(file)[3:]] == [0, 32, 64]
+    assert capsys.readouterr().out.count("0.5 counts as") == 3
