@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch as th
 from helpers.lm_tools import SHARED, count_rows, encode, make_policy, scores_of
+from peft.tuners.lora import LoraLayer
 
 from lmpolicy import LMActorCriticPolicy
 
@@ -69,6 +70,33 @@ def test_memory_is_forgotten_when_weights_change(llama: str, lora: Any, change: 
     assert (before[1] - after[1]).abs().max() > 1e-4
     th.testing.assert_close(after[0], fresh[0], rtol=1e-6, atol=1e-5)
     th.testing.assert_close(after[1], fresh[1], rtol=1e-6, atol=1e-5)
+
+
+def write_unseen(policy: LMActorCriticPolicy) -> None:
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data.add_(0.1)
+
+
+def scale_adapter(policy: LMActorCriticPolicy) -> None:
+    for module in policy.modules():
+        if isinstance(module, LoraLayer):
+            module.scaling = {name: 3 * scale for name, scale in module.scaling.items()}
+
+
+@pytest.mark.parametrize("change", [write_unseen, scale_adapter])
+def test_what_is_not_noticed_counts_after_forgetting(llama: str, change: Any) -> None:
+    policy = make_policy(llama, lora={"r": 4})
+    write_unseen(policy)  # so that the adapter has something to scale
+    observations = encode(SHARED[:3])
+    with th.no_grad():
+        before = scores_of(policy, observations)
+        change(policy)
+        policy.actor.forget()
+        after = scores_of(policy, observations)
+    fresh = scores_of(policy, observations)
+    assert (before[0] - after[0]).abs().max() > 1e-4
+    th.testing.assert_close(after[0], fresh[0], rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "SGD", "RMSprop"])
