@@ -257,6 +257,9 @@ NAMED_SETTINGS = (
         },
     ),
     Hyperparameters(TEXT_WORLD, **TEXT_WORLD_DEFAULTS, env_kwargs=RENDERED_AS_TEXT),
+    # A room with little in it is soon learnt, and steadier as the rate falls sooner, docs/trials.md.
+    Hyperparameters("BabyAI-GoToRedBallNoDists-v0", **{**GRID_DEFAULTS, "total_timesteps": 20_000}),
+    Hyperparameters("BabyAI-GoToObj-v0", **{**GRID_DEFAULTS, "total_timesteps": 20_000}),
     Hyperparameters(
         TOMATO_SALAD,
         # More than in the house: a dish served too early costs more than a step, and must go on being tried.

@@ -28,10 +28,7 @@ from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.training.settings.named_settings import NAMED_SETTINGS
 from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
 
-GRIDS = (
-    *("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0"),
-    *("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0"),
-)
+GRIDS = ("BabyAI-GoToLocal-v0", "MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0")
 
 
 def name(settings: Hyperparameters) -> str:
