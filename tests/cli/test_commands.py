@@ -89,7 +89,9 @@ def test_the_entry_point_and_the_extra_are_declared() -> None:
     assert any(one.startswith("lmpolicy[cli,") for one in project["optional-dependencies"]["dev"])
 
 
-def test_what_can_be_completed() -> None:
+def test_what_can_be_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Found among the parent processes otherwise, of which none need be a shell.
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     assert "CartPole-v1" in env_ids("cartp")
     assert list(model_names("smollm2-135")) == ["smollm2-135m-instruct"]
     assert list(task_names("Cart")) == ["CartPole"]
