@@ -23,9 +23,9 @@ import torch as th
 from stable_baselines3 import PPO
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.comparison.machine import processor
 from lmpolicy.lm.forward import ROW_TOKENS, PackedForward
 from lmpolicy.lm.trunk import TrunkForward
 

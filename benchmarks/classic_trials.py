@@ -26,13 +26,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import ClassicSettings
 from lmpolicy.comparison.classic_settings import GENERAL
 from lmpolicy.comparison.comparing import run_experiment
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import RAW
 

@@ -31,10 +31,10 @@ import torch as th
 from tokenizers import processors
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.models import WORDS, make_policy, save_tokenizer
 from lmpolicy import Prompt, TextSpace
+from lmpolicy.comparison.machine import processor
 from lmpolicy.text.spaces import row_keys
 
 FIELDS = ("way", "repetition", "seconds", "this_to_lmpolicy", "prompts", "words", "phrases", "threads", "processor")

@@ -25,10 +25,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.common.evaluating import EvaluateAlong
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.envs import CartPole
 

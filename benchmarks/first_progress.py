@@ -23,8 +23,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from lmpolicy.comparison.machine import processor
 from lmpolicy.files import write_table
 
 ROOT = Path(__file__).parents[1]

@@ -23,9 +23,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy, TextTask
+from lmpolicy.comparison.machine import processor
 from lmpolicy.text.spaces import PADDING_ID
 
 EVERY, EPISODES, EVALUATION_ENVS = 2_000, 100, 20

@@ -24,11 +24,11 @@ import torch
 from stable_baselines3 import PPO
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import missing
 from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.comparison.evaluating import evaluate
+from lmpolicy.comparison.machine import processor
 from lmpolicy.envs import TEXT_WORLD, TextWorld
 
 GAMES = {"challenge": "coin_collector", "level": 5, "games": 100}

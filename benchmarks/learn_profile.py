@@ -23,9 +23,9 @@ from stable_baselines3 import PPO
 
 import lmpolicy.lm.forward
 import lmpolicy.lm.scorer
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.comparison.machine import processor
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.queries import PhraseQueries
 

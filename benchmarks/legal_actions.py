@@ -27,10 +27,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
+from lmpolicy.comparison.machine import processor
 from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.scorer import ILLEGAL
 from lmpolicy.text.spaces import decode_bytes, row_keys

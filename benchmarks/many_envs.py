@@ -23,7 +23,6 @@ from stable_baselines3 import PPO
 
 from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import COMPARE
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy import LMActorCriticPolicy, make_multi_env
@@ -31,6 +30,7 @@ from lmpolicy.comparison.comparing import REPORTED
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS
 from lmpolicy.comparison.fingerprints import describe, short_hash
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.measures import FinishedRun, curve_of, interquartile_mean
 from lmpolicy.comparison.methods import LM, RANDOM
 from lmpolicy.comparison.result import require_packages

@@ -28,9 +28,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper, TextTask
+from lmpolicy.comparison.machine import processor
 
 ENVS, STEPS = 64, 64
 UPDATE_EVERY = 25

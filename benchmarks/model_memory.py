@@ -27,11 +27,11 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.measure import MIB, peak_of_tensors
 from benchmarks.scoring.models import QWEN, SMOLLM, make_policy, save_model
 from benchmarks.trunk import PHRASES, make_rows, update
+from lmpolicy.comparison.machine import processor
 from lmpolicy.text.spaces import row_keys
 
 FIELDS = ("shape", "dtype", "parameters", "trainable", "weights_mib", "prompts", "tokens", "update_mib", "torch")

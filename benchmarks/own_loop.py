@@ -30,10 +30,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from lmpolicy import Agent, Hyperparameters, LMActorCriticPolicy
+from lmpolicy.comparison.machine import processor
 
 ENV_ID = "Blackjack-v1"
 STEPS = 24_576

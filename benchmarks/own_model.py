@@ -28,11 +28,11 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from benchmarks.real_models.__main__ import add_arguments, perform, report, shows
 from benchmarks.real_models.parts import Part
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.methods import LM, RANDOM, RAW, WORDS
 from lmpolicy.files import whole_file
 from lmpolicy.pretraining.asked import make

@@ -39,10 +39,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.models import SMOLLM, make_policy, save_model
 from benchmarks.trunk import PHRASES, make_rows
+from lmpolicy.comparison.machine import processor
 from lmpolicy.files import numbered
 from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
 

@@ -22,11 +22,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import lmpolicy
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.common.settings import changed, label_of, setting
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy.comparison.machine import processor
 
 ENV_ID = "CartPole-v1"
 SETTINGS = lmpolicy.hyperparameters(ENV_ID)

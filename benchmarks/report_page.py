@@ -33,8 +33,8 @@ import numpy as np
 
 import lmpolicy
 from benchmarks.common.browser import Browser, browser, find_chromium
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from lmpolicy.comparison.machine import processor
 from lmpolicy.files import write_table
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.training.turns import Turn, write_turns

@@ -22,12 +22,12 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.common.settings import changed, label_of, setting
 from benchmarks.learning.tasks import BY_NAME, lm_settings
 from lmpolicy import LMActorCriticPolicy
+from lmpolicy.comparison.machine import processor
 
 FIELDS = ("task", "settings", "seed", "env_steps", "std_of_returns", "reward", "counts_as", "processor", "torch")
 

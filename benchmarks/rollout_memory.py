@@ -25,10 +25,10 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.models import BUNDLED, SMOLLM, best_dtype, save_model
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy.comparison.machine import processor
 
 ENV, ENVS = "Blackjack-v1", 8
 STEPS = {BUNDLED: 2048, SMOLLM: 512}

@@ -37,12 +37,12 @@ import numpy as np
 import torch as th
 from transformers import AutoTokenizer
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.measure import peak_of_tensors
 from benchmarks.scoring.models import BUNDLED, MODELS, QWEN, WORDS, best_dtype, make_policy, save_model
 from lmpolicy import Prompt, TextSpace, TokenSpace
 from lmpolicy.bundled import BUNDLED as BUNDLED_FOLDER
+from lmpolicy.comparison.machine import processor
 from lmpolicy.lm.calls import call
 from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.token_head import TokenHead

@@ -24,7 +24,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.common.settings import changed, setting
@@ -33,6 +32,7 @@ from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import REPORTED, run_experiment
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import describe, short_hash
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.measures import FinishedRun
 from lmpolicy.comparison.methods import LM
 

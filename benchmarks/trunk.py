@@ -26,10 +26,10 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import numpy as np
 import torch as th
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.models import SMOLLM, WORDS, make_policy, save_model
 from lmpolicy import Prompt, TextSpace
+from lmpolicy.comparison.machine import processor
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.trunk import TrunkForward
 from lmpolicy.text.spaces import row_keys

@@ -23,8 +23,8 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
+from lmpolicy.comparison.machine import processor
 
 FIELDS = ("what", "repetition", "old_per_second", "new_per_second", "ratio", "threads", "processor")
 WHAT = ("cartpole", "lake", "predict", "predict-untrained")

@@ -14,11 +14,11 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from benchmarks.common.machine import processor
 from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of
 from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
+from lmpolicy.comparison.machine import processor
 from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
 from lmpolicy.training.random_play import RandomPlay
 

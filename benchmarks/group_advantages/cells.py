@@ -12,12 +12,12 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.evaluating import EvaluateAlong
-from benchmarks.common.machine import processor
 from benchmarks.learning.tasks import BY_NAME, experiment, facts_of
 from lmpolicy import EpisodeGroups, GroupAdvantages, LMActorCriticPolicy
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint, short_hash
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.methods import LM, Method
 from lmpolicy.comparison.stopwatch import Spent
 

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.machine import processor
 from benchmarks.mutants import report, testing
 from benchmarks.mutants.forks import import_heavy, in_child
+from lmpolicy.comparison.machine import processor
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("lmpolicy/lm/*.py", "lmpolicy/text/*.py", "lmpolicy/policy.py")

@@ -36,7 +36,6 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.checks import MICRO_BATCHES, check_methods, update_memory
 from benchmarks.scoring.measure import Result, compare, timed
@@ -44,6 +43,7 @@ from benchmarks.scoring.methods import ENGINE, FLOOR, JOINT, REPEATED, ROWS_FLOO
 from benchmarks.scoring.models import BUNDLED, MODELS, best_dtype, make_policy, save_model
 from benchmarks.scoring.report import BACKWARD, FORWARD, print_targets, save_figure
 from benchmarks.scoring.workload import Cell, Workload, cells, make_cell
+from lmpolicy.comparison.machine import processor
 from lmpolicy.text.spaces import row_keys
 
 MODES = {FORWARD: False, BACKWARD: True}

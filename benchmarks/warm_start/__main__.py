@@ -31,11 +31,11 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.warm_start.methods import BUNDLED, METHODS, TASKS
 from benchmarks.warm_start.report import report
 from benchmarks.warm_start.runs import train
+from lmpolicy.comparison.machine import processor
 
 KEY = ("task", "method", "seed", "games")
 FIELDS = (

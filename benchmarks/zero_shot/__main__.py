@@ -30,13 +30,13 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
 
-from benchmarks.common.machine import processor
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import read_rows
 from benchmarks.learning.tasks import missing
 from benchmarks.zero_shot.cells import KEY, TRIALS, WAYS, WRITE, cells
 from benchmarks.zero_shot.measuring import measure
 from benchmarks.zero_shot.report import FIELDS, table
+from lmpolicy.comparison.machine import processor
 
 MODEL = "smollm2-135m-instruct"
 

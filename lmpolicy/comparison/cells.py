@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from stable_baselines3 import PPO
 from lmpolicy.comparison.evaluating import GridEvaluation, evaluate, one_thread
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
+from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
 from lmpolicy.comparison.stopwatch import Spent
@@ -211,10 +211,4 @@ def _processor(prepared: Prepared) -> str:
     model = prepared.model
     if model is not None and model.device.type == "cuda":
         return th.cuda.get_device_name(model.device)
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if (info.exists())
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
+    return processor()

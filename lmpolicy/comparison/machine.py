@@ -1,4 +1,4 @@
-"""Name the machine that a benchmark was measured on."""
+"""Name the machine that something was measured on."""
 
 from __future__ import annotations
 
