@@ -7,9 +7,24 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Return the name of the processor, as far as the system tells it."""
+    """Return the name of the processor, as far as the system tells it.
+
+    Where the name tells no model ("AMD EPYC", as virtual machines have it), family and model are added: processors with
+    other instructions round otherwise, and the same seed then plays other episodes.
+    """
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        return names[0] if names else platform.machine()
-    return platform.processor() or platform.machine()
+    return name_in(info.read_text()) if info.exists() else platform.processor() or platform.machine()
+
+
+def name_in(text: str) -> str:
+    """Return the name of the first processor that a text in the form of ``/proc/cpuinfo`` lists.
+
+    :param text: lines ``key : value``, a block for each processor.
+    """
+    facts: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name", platform.machine())
+    told = any(letter.isdigit() for letter in name) or not {"cpu family", "model"} <= facts.keys()
+    return name if told else f"{name} (family {facts['cpu family']}, model {facts['model']})"
