@@ -2,12 +2,14 @@
 
     python -m benchmarks.many_envs                     # eight seeds; hours
     python -m benchmarks.many_envs --seeds 100         # a part
+    python -m benchmarks.many_envs --time --seeds 0    # only how long five adapters alone take, and one for all
     python -m benchmarks.many_envs --report-only       # the table from the runs that are there
 
 Trains as examples/many_envs.py does and evaluates every env as benchmarks.learning does, along the way and at the
 end, with the most likely and with sampled actions. Runs that are complete are skipped. The table says how much of the
 way from random play to the adapter of that env alone, after as many env steps in it, the one adapter for all has come.
-Writes many_envs_runs.csv and many_envs.csv beside the results of benchmarks.learning.
+Writes many_envs_runs.csv and many_envs.csv beside the results of benchmarks.learning. With --time, each env is trained
+alone for as many env steps, and then all of them at once, without evaluations: many_envs_times.csv.
 """
 
 import argparse
@@ -24,7 +26,8 @@ from stable_baselines3 import PPO
 from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
 from benchmarks.common.paths import COMPARE
-from benchmarks.learning.tasks import BY_NAME, experiment
+from benchmarks.common.rows import add_rows
+from benchmarks.learning.tasks import BY_NAME, experiment, lm_settings
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 from lmpolicy.comparison.comparing import REPORTED
 from lmpolicy.comparison.evaluating import evaluate
@@ -34,6 +37,7 @@ from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.measures import FinishedRun, curve_of, interquartile_mean
 from lmpolicy.comparison.methods import LM, RANDOM
 from lmpolicy.comparison.result import require_packages
+from lmpolicy.comparison.stopwatch import Stopwatch
 from lmpolicy.comparison.storage import read_runs
 from lmpolicy.files import write_table
 
@@ -47,7 +51,7 @@ TASKS = {
 """The task of the learning benchmark for each env of the example."""
 
 EVALUATIONS = 4
-RUNS, TABLE = "many_envs_runs.csv", "many_envs.csv"
+RUNS, TABLE, TIMES = "many_envs_runs.csv", "many_envs.csv", "many_envs_times.csv"
 FIELDS = (
     "task",
     "seed",
@@ -63,7 +67,23 @@ FIELDS = (
     "torch",
     "settings",
 )
-COLUMNS = ("task", "seeds", "env_steps", "random", "alone", "five", "share", "minutes_alone", "minutes_five")
+ALL = "all"
+"""In the table of times: the one adapter for all."""
+TIME_FIELDS = ("what", "seed", "env_steps", "minutes", "threads", "processor", "torch")
+COLUMNS = (
+    "task",
+    "seeds",
+    "env_steps",
+    "random",
+    "alone",
+    "five",
+    "share",
+    "lowest_share",
+    "alone_sampled",
+    "five_sampled",
+    "share_sampled",
+    "minutes_five",
+)
 
 
 def settings_of(args):
@@ -94,22 +114,22 @@ def is_complete(seed, args):
     return bool(rows)
 
 
+def make_model(seed):
+    """The learner of the example, and the number of actions of its env."""
+    example = load_example("many_envs")
+    env = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
+    kwargs = {"policy_kwargs": example.POLICY_KWARGS, **example.HYPERPARAMETERS}
+    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **kwargs), int(env.action_space.n)  # type: ignore[attr-defined]
+
+
 def train(seed, args):
     """Train one adapter on all envs. Its rows are added to the file once all are complete."""
     example = load_example("many_envs")
     what = {env_id: experiment(BY_NAME[task], episodes=args.episodes) for env_id, task in TASKS.items()}
-    training = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
-    model = PPO(
-        LMActorCriticPolicy,
-        training,
-        seed=seed,
-        device="cpu",
-        policy_kwargs=example.POLICY_KWARGS,
-        **example.HYPERPARAMETERS,
-    )
+    model, n_actions = make_model(seed)
     total = (args.steps or example.STEPS) * len(TASKS)
-    envs = evaluation_envs(example, what, int(training.action_space.n), seed)  # type: ignore[attr-defined]
-    labels = {"seed": seed, "threads": th.get_num_threads(), "processor": processor(), "torch": th.__version__}
+    envs = evaluation_envs(example, what, n_actions, seed)
+    labels = {"seed": seed, **machine()}
     labels["settings"], rows = settings_of(args), []
 
     def measure(steps, spent):
@@ -124,6 +144,33 @@ def train(seed, args):
     measure(model.num_timesteps, along.spent())
     before = [row for found in read(args.output).values() for row in found]
     write_table(args.output / RUNS, FIELDS, [*before, *rows])
+
+
+def machine():
+    """What a row says of where it was measured."""
+    return {"threads": th.get_num_threads(), "processor": processor(), "torch": th.__version__}
+
+
+def time_all(seed, args):
+    """Train each env alone by its named settings, and then all at once, each for as many env steps; add the minutes."""
+    example, path = load_example("many_envs"), args.output / TIMES
+    steps = args.steps or example.STEPS
+    for what in (*TASKS.values(), ALL):
+        if what == ALL:
+            model, callbacks = make_model(seed)[0], example.make_callbacks()
+        else:
+            settings = replace(lm_settings(BY_NAME[what]), total_timesteps=steps)
+            env = settings.make_env(seed=seed)
+            model = PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **settings.ppo)
+            callbacks = settings.callbacks()
+        total = steps * len(TASKS) if what == ALL else steps
+        watch = Stopwatch()
+        watch.start()
+        model.learn(total, callback=callbacks)
+        minutes = watch.stop().seconds / 60
+        row = {"what": what, "seed": seed, "env_steps": model.num_timesteps, "minutes": f"{minutes:.2f}", **machine()}
+        add_rows(path, TIME_FIELDS, [row])
+        print(f"{what} seed {seed}: {model.num_timesteps:,} env steps in {minutes:.2f} minutes", flush=True)
 
 
 def evaluation_envs(example, what, n_actions, seed):
@@ -142,18 +189,16 @@ def evaluation_envs(example, what, n_actions, seed):
 def compare(task: str, five: list[FinishedRun], alone: list[FinishedRun], random: list[FinishedRun]) -> dict[str, str]:
     """Compare the adapter for all envs with the adapter for this env after as many env steps in it."""
     steps = min(run.steps for run in five)
-    curve = {at: interquartile_mean(returns) for at, returns in curve_of(alone).items()}
-    near = min(curve, key=lambda at: abs(at - steps))
     base = interquartile_mean([run.final() for run in random])
-    reached = interquartile_mean([run.final() for run in five])
-    numbers = {
-        "random": base,
-        "alone": curve[near],
-        "five": reached,
-        "share": (reached - base) / (curve[near] - base),
-        "minutes_alone": sum(run.minutes for run in alone) / len(alone) * near / alone[0].steps,
-        "minutes_five": sum(run.minutes for run in five) / len(five),
-    }
+    numbers = {"random": base, "minutes_five": sum(run.minutes for run in five) / len(five)}
+    for suffix, sampled in (("", False), ("_sampled", True)):
+        curve = {at: interquartile_mean(returns) for at, returns in curve_of(alone, sampled).items()}
+        way = curve[min(curve, key=lambda at: abs(at - steps))]
+        finals = [run.final(sampled) for run in five]
+        reached = interquartile_mean(finals)
+        numbers |= {f"alone{suffix}": way, f"five{suffix}": reached, f"share{suffix}": (reached - base) / (way - base)}
+        if not sampled:
+            numbers["lowest_share"] = (min(finals) - base) / (way - base)
     name = {"task": task, "seeds": str(len(five)), "env_steps": str(steps)}
     return {**name, **{key: f"{value:.4g}" for key, value in numbers.items()}}
 
@@ -170,9 +215,8 @@ def report(folder: Path) -> None:
         if all(found):
             rows.append(compare(task, *found))
     write_table(folder / TABLE, COLUMNS, rows)
-    print("".join(f"{column:>15}" for column in COLUMNS))
-    for row in rows:
-        print("".join(f"{row[column]:>15}" for column in COLUMNS))
+    for row in (dict(zip(COLUMNS, COLUMNS, strict=True)), *rows):
+        print("".join(f"{row[column]:>14}" for column in COLUMNS))
     missing = [task for task in TASKS.values() if task not in {row["task"] for row in rows}]
     if missing:
         print(f"not in the table: {', '.join(missing)}; run lm and random of benchmarks.learning for them first")
@@ -185,12 +229,16 @@ def main(argv=None):
     parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--output", type=Path, default=COMPARE, help="folder, that of benchmarks.learning")
+    parser.add_argument("--time", action="store_true", help="time the trainings of all seeds, and evaluate nothing")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     require_packages()
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
     for seed in [] if args.report_only else args.seeds:
+        if args.time:
+            time_all(seed, args)
+            continue
         if is_complete(seed, args):
             print(f"seed {seed} is complete already")
             continue

@@ -26,6 +26,8 @@ def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(example, "ENVS", short)
     for name, value in {"n_steps": 8, "batch_size": 40, "n_epochs": 1}.items():
         monkeypatch.setitem(example.HYPERPARAMETERS, name, value)
+    named, few = many_envs.lm_settings, {"n_envs": 1, "n_steps": 8, "batch_size": 8, "n_epochs": 1}
+    monkeypatch.setattr(many_envs, "lm_settings", lambda task: replace(named(task), **few))
     return many_envs
 
 
@@ -62,14 +64,25 @@ def test_share_is_of_the_way_from_random_to_the_adapter_alone_after_as_many_step
     beside, five = rows_of(0, {0: 20.0}, sampled=True, method="random"), []
     for seed, late in enumerate((100.0, 120.0, 140.0)):
         beside += rows_of(seed, {0: 10.0, 1000: late, 2000: 500.0}, method="lm")
+        beside += rows_of(seed, {0: 10.0, 1000: late - 20, 2000: 500.0}, sampled=True, method="lm")
         five += rows_of(seed, {0: 10.0, 1100: late - 50}, task="cartpole")
+        five += rows_of(seed, {0: 10.0, 1100: late - 80}, sampled=True, task="cartpole")
     write_table(tmp_path / "cartpole" / "runs.csv", FIELDS, beside)
     write_table(tmp_path / "many_envs_runs.csv", many_envs.FIELDS, five)
     many_envs.main(["--report-only", "--output", str(tmp_path)])
     (row,) = table(tmp_path / "many_envs.csv")
     assert (row["task"], row["seeds"], row["env_steps"]) == ("cartpole", "3", "1100")
     assert (float(row["random"]), float(row["alone"]), float(row["five"])) == (20, 120, 70)
-    assert float(row["share"]) == 0.5
-    assert float(row["minutes_alone"]) == pytest.approx(0.6 * 2000 / 60 * 1000 / 2000)
+    assert (float(row["share"]), float(row["lowest_share"])) == (0.5, 0.3)
+    assert (float(row["alone_sampled"]), float(row["five_sampled"]), float(row["share_sampled"])) == (100, 40, 0.25)
     assert float(row["minutes_five"]) == pytest.approx(0.6 * 1100 / 60)
     assert "not in the table: blackjack, frozenlake, cliffwalking, acrobot" in capsys.readouterr().out
+
+
+def test_times_are_of_each_env_alone_and_of_all_after_as_many_env_steps(many_envs: ModuleType, tmp_path: Path) -> None:
+    many_envs.main(["--time", "--seeds", "3", "--steps", "16", "--output", str(tmp_path)])
+    rows = table(tmp_path / "many_envs_times.csv")
+    assert [row["what"] for row in rows] == [*TASKS, "all"]
+    assert all(int(row["env_steps"]) >= 16 for row in rows)
+    assert int(rows[-1]["env_steps"]) >= 16 * len(TASKS)
+    assert not (tmp_path / "many_envs_runs.csv").exists()
