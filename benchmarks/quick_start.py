@@ -6,9 +6,10 @@
     python -m benchmarks.quick_start --set n_steps=32 --seeds 1  # a trial: with other settings than the named ones
 
 Trains once per choice of settings and seed, evaluates 100 episodes with the most likely and with sampled actions, and
-adds a row to benchmarks/results/quick_start.csv. Rows that are there are kept and not measured again; to repeat one,
-delete it. For the named settings and the first seed, it also writes benchmarks/results/quick_start.txt: what the agent
-reads in five states and how likely each action is, before and after the training.
+adds a row to benchmarks/results/quick_start.csv. Rows of the same kind of processor are kept and not measured again; to
+repeat one, delete it. On another one, numbers are rounded otherwise, and the same seed plays other episodes. For the
+named settings and the first seed, it also writes benchmarks/results/quick_start.txt: what the agent reads in five states
+and how likely each action is, before and after the training.
 """
 
 import argparse
@@ -106,9 +107,9 @@ def main(argv=None):
     found = {"named": (tried, changed(SETTINGS, dict(args.set))), "defaults": ("defaults", None)}
     settings_of = dict(found[name] for name in args.settings)
     path = args.output / "quick_start.csv"
-    measured = {(row["settings"], int(row["seed"])) for row in read_rows(path)}
+    measured = {(row["settings"], int(row["seed"]), row["processor"]) for row in read_rows(path)}
     for (name, settings), seed in product(settings_of.items(), args.seeds):
-        if (name, seed) in measured:
+        if (name, seed, processor()) in measured:
             print(f"{name}, seed {seed}: its row is in {path}; delete it to measure again")
             continue
         row, said = measure(name, settings, seed, args)

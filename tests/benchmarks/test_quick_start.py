@@ -28,6 +28,9 @@ def test_quick_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(tmp_path / "quick_start.csv")
     assert rows[:2] == [named, defaults]  # not measured again
     assert [(row["settings"], row["seed"]) for row in rows[2:]] == [("named", "1")]
+    monkeypatch.setattr(quick_start, "processor", lambda: "another")
+    quick_start.main(["--steps", "16", "--episodes", "2", "--output", str(tmp_path)])
+    assert [(row["seed"], row["processor"]) for row in table(tmp_path / "quick_start.csv")[3:]] == [("0", "another")]
     said = (tmp_path / "quick_start.txt").read_text()
     shares = [float(share) for share in re.findall(r"push \w+ (\d\.\d\d)", said)]
     assert len(shares) == 2 * 2 * len(quick_start.STATES)
