@@ -8,8 +8,8 @@
 Trains once per choice of settings and seed, evaluates 100 episodes with the most likely and with sampled actions, and
 adds a row to benchmarks/results/quick_start.csv. Rows of the same kind of processor are kept and not measured again; to
 repeat one, delete it. On another one, numbers are rounded otherwise, and the same seed plays other episodes. For the
-named settings and the first seed, it also writes benchmarks/results/quick_start.txt: what the agent reads in five states
-and how likely each action is, before and after the training.
+named settings and the first seed, it also writes benchmarks/results/quick_start.txt: what the agent reads in five
+states and how likely each action is, before and after the training.
 """
 
 import argparse
