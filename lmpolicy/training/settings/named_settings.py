@@ -62,6 +62,8 @@ GRID_DEFAULTS: dict[str, Any] = {
     "normalize_advantage": False,
 }
 """For every grid of MiniGrid and BabyAI. Their rewards are rare at first."""
+SMALL_ROOM: dict[str, Any] = {**GRID_DEFAULTS, "total_timesteps": 20_000}
+"""For a room with little in it: it is soon learnt, and steadier as the rate falls sooner, docs/trials.md."""
 PACKAGE_DEFAULTS: dict[str, dict[str, Any]] = {
     "minigrid": GRID_DEFAULTS,
     "textworld-express": {"wrapper_kwargs": {"max_prompt_bytes": 8192}},
@@ -257,9 +259,7 @@ NAMED_SETTINGS = (
         },
     ),
     Hyperparameters(TEXT_WORLD, **TEXT_WORLD_DEFAULTS, env_kwargs=RENDERED_AS_TEXT),
-    # A room with little in it is soon learnt, and steadier as the rate falls sooner, docs/trials.md.
-    Hyperparameters("BabyAI-GoToRedBallNoDists-v0", **{**GRID_DEFAULTS, "total_timesteps": 20_000}),
-    Hyperparameters("BabyAI-GoToObj-v0", **{**GRID_DEFAULTS, "total_timesteps": 20_000}),
+    *(Hyperparameters(env_id, **SMALL_ROOM) for env_id in ("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToObj-v0")),
     Hyperparameters(
         TOMATO_SALAD,
         # More than in the house: a dish served too early costs more than a step, and must go on being tried.
