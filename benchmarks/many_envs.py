@@ -90,7 +90,8 @@ def settings_of(args):
     """A few characters that change with whatever decides about the results."""
     example = load_example("many_envs")
     ends = args.steps or example.STEPS, args.episodes
-    return short_hash(describe((example.HYPERPARAMETERS, example.POLICY_KWARGS, list(example.ENVS), ends)))
+    settings = example.HYPERPARAMETERS, example.POLICY_KWARGS, example.ENT_COEF, list(example.ENVS), ends
+    return short_hash(describe(settings))
 
 
 def read(folder):

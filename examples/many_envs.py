@@ -36,6 +36,8 @@ ENVS = [
     # In round numbers, and trained on rewards that show the way; the returns are without them.
     EnvCopies("Acrobot-v1", 4, task=ACROBOT.task, training_wrapper=ACROBOT.training_wrapper),
 ]
+ENT_COEF = (0.02, 0.0)
+"""Weight of the entropy bonus at the beginning and at the end."""
 HYPERPARAMETERS = {
     "n_steps": 128,
     "batch_size": 512,
@@ -43,7 +45,7 @@ HYPERPARAMETERS = {
     "gamma": 0.99,
     "gae_lambda": 0.95,
     "normalize_advantage": False,  # rewards are scaled env by env already
-    "ent_coef": 0.01,
+    "ent_coef": ENT_COEF[0],
     "learning_rate": LinearSchedule(start=3e-4, end=0.0, end_fraction=1.0),
 }
 POLICY_KWARGS = {"critic_lr_factor": 3.0, "lora": {"r": 16, "lora_alpha": 128}, "score_normalization": "sum"}
@@ -53,7 +55,7 @@ STEPS = 20_480
 
 def make_callbacks():
     """Make the callbacks of a training: the returns of each env in the log, and less exploration towards the end."""
-    return [WatchLearning(), EntropySchedule(0.02, 0.0)]
+    return [WatchLearning(), EntropySchedule(*ENT_COEF)]
 
 
 def main(argv=None):
