@@ -36,7 +36,7 @@ ENVS = [
     # In round numbers, and trained on rewards that show the way; the returns are without them.
     EnvCopies("Acrobot-v1", 4, task=ACROBOT.task, training_wrapper=ACROBOT.training_wrapper),
 ]
-ENT_COEF = (0.02, 0.0)
+ENT_COEF = (0.03, -0.005)
 """Weight of the entropy bonus at the beginning and at the end."""
 HYPERPARAMETERS = {
     "n_steps": 128,
