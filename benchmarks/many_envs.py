@@ -13,7 +13,6 @@ alone for as many env steps, and then all of them at once, without evaluations: 
 """
 
 import argparse
-import csv
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from stable_baselines3 import PPO
 from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
 from benchmarks.common.paths import COMPARE
-from benchmarks.common.rows import add_rows
+from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.learning.tasks import BY_NAME, experiment, lm_settings
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 from lmpolicy.comparison.comparing import REPORTED
@@ -97,10 +96,8 @@ def settings_of(args):
 def read(folder):
     """The rows of all complete runs by task and seed."""
     found = {}
-    if (folder / RUNS).exists():
-        with (folder / RUNS).open(newline="") as file:
-            for row in csv.DictReader(file):
-                found.setdefault((row["task"], int(row["seed"])), []).append(row)
+    for row in read_rows(folder / RUNS):
+        found.setdefault((row["task"], int(row["seed"])), []).append(row)
     return found
 
 
@@ -116,22 +113,21 @@ def is_complete(seed, args):
 
 
 def make_model(seed):
-    """The learner of the example, and the number of actions of its env."""
+    """The learner of the example."""
     example = load_example("many_envs")
     env = make_multi_env(example.ENVS, seed, gamma=example.HYPERPARAMETERS["gamma"])
     kwargs = {"policy_kwargs": example.POLICY_KWARGS, **example.HYPERPARAMETERS}
-    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **kwargs), int(env.action_space.n)  # type: ignore[attr-defined]
+    return PPO(LMActorCriticPolicy, env, seed=seed, device="cpu", **kwargs)
 
 
 def train(seed, args):
     """Train one adapter on all envs. Its rows are added to the file once all are complete."""
     example = load_example("many_envs")
     what = {env_id: experiment(BY_NAME[task], episodes=args.episodes) for env_id, task in TASKS.items()}
-    model, n_actions = make_model(seed)
+    model = make_model(seed)
     total = (args.steps or example.STEPS) * len(TASKS)
-    envs = evaluation_envs(example, what, n_actions, seed)
-    labels = {"seed": seed, **machine()}
-    labels["settings"], rows = settings_of(args), []
+    envs = evaluation_envs(example, what, int(model.action_space.n), seed)
+    labels, rows = {"seed": seed, "settings": settings_of(args), **machine()}, []
 
     def measure(steps, spent):
         for env_id, task in TASKS.items():
@@ -158,7 +154,7 @@ def time_all(seed, args):
     steps = args.steps or example.STEPS
     for what in (*TASKS.values(), ALL):
         if what == ALL:
-            model, callbacks = make_model(seed)[0], example.make_callbacks()
+            model, callbacks = make_model(seed), example.make_callbacks()
         else:
             settings = replace(lm_settings(BY_NAME[what]), total_timesteps=steps)
             env = settings.make_env(seed=seed)

@@ -129,12 +129,12 @@ def _run(args: argparse.Namespace, folder: Path) -> None:
     tests = files_of((*TESTS, *MORE) if args.more else TESTS, tree.folder)
     reach = find_reach(tree, sources, tests, kept / "reach", log)
     rows = report.read(args.output)
-    machine = in_child(machine_name, 600, log)[1]
     if args.control:
         tests = sorted({row["test"] for row in rows if row["test"] in reach.seconds})
         how, result = in_child(partial(run_until_failure, tree.folder, tests), 3600, log)
         print(f"{len(tests)} tests on the unchanged code: {how}, failed: {result[0] or 'none'}" if result else how)
         return
+    machine = in_child(machine_name, 600, log)[1]
     for mutant in draw(tree.folder, sources, args.size, args.seed):
         key = report.key(args.seed, mutant)
         known = next((row for row in rows if report.key_of(row) == key), None)
