@@ -1,4 +1,4 @@
-"""Experts of the envs with macro-actions: ``lmpolicy/TomatoSalad-v0`` and ``lmpolicy/Household-v0``."""
+"""Experts that play well: ``lmpolicy/TomatoSalad-v0``, ``lmpolicy/Household-v0`` and ``lmpolicy/TextWorld-v0``."""
 
 from __future__ import annotations
 
@@ -117,3 +117,33 @@ def _useful(task: str) -> list[int]:
 
 def _house_key(state: HouseState) -> Hashable:
     return state.room, state.spot, state.places, state.open, state.television, state.sitting
+
+
+class TextWorldExpert:
+    """Win games of ``lmpolicy/TextWorld-v0`` with as few commands as possible.
+
+    The expert knows the whole game, also what no observation tells. It is a player for
+    :meth:`lmpolicy.Demonstrations.from_player`.
+
+    Example:
+        >>> from lmpolicy import Demonstrations, TextObservationWrapper
+        >>> env = TextObservationWrapper(gym.make("lmpolicy/TextWorld-v0", games=20))  # doctest: +SKIP
+        >>> played = Demonstrations.from_player(env, TextWorldExpert(env), episodes=20, seed=0)  # doctest: +SKIP
+
+    :param env: the env, wrapped or not.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        self._env: Any = env.unwrapped
+
+    def __call__(self, prompt: Prompt, info: dict[str, Any]) -> str:
+        """Return the first command of a shortest way to win from here.
+
+        :param prompt: not read.
+        :param info: not read.
+        :raises ValueError: if the game cannot be won any more.
+        """
+        commands = self._env.winning_commands()
+        if not commands:
+            raise ValueError("from here, the game cannot be won any more: let the expert play from the first step on")
+        return commands[0]

@@ -123,6 +123,7 @@ class TextWorldEnv(gym.Env):
         self._state: Any = None
         self._score = 0
         self._way_back = ""
+        self._commands: list[str] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -136,11 +137,8 @@ class TextWorldEnv(gym.Env):
         drawn = int(self.np_random.integers(len(self.files)))
         file = self.files[(options or {}).get("game", drawn)]
         if file != self._file:
-            self.close()
-            with unscored():
-                self._running = require_textworld().start(str(file), self._requested)
-            self._file = file
-        self._state, self._score, self._way_back = self._running.reset(), 0, ""
+            self._start(file)
+        self._state, self._score, self._way_back, self._commands = self._running.reset(), 0, "", []
         return self._observe(""), self._info()
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
@@ -152,6 +150,7 @@ class TextWorldEnv(gym.Env):
         command = _plain(" ".join(action.replace("\\", " ").split()))[:LONGEST_COMMAND]
         left = self._room()
         self._state, score, done = self._running.step(command)
+        self._commands.append(command)
         if self._room() != left:
             self._way_back = OPPOSITE.get(command.removeprefix("go "), "")
         reward = self._state["intermediate_reward"] if self.reward == "progress" else score - self._score
@@ -167,6 +166,30 @@ class TextWorldEnv(gym.Env):
         if self._running is not None:
             self._running.close()
         self._running, self._file = None, None
+
+    def winning_commands(self) -> tuple[str, ...]:
+        """Return a shortest way to win from here, as TextWorld itself finds it; empty where there is none.
+
+        The first call begins the game anew and gives it the same commands again. From then on, steps take longer.
+
+        :raises gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self._file is None:
+            raise gym.error.ResetNeeded("there is no game yet: call reset() first")
+        if not self._requested.policy_commands:
+            self._requested.policy_commands = True
+            self._start(self._file)
+            self._state = self._running.reset()
+            for command in self._commands:
+                self._state, _, _ = self._running.step(command)
+        return tuple(self._state["policy_commands"])
+
+    def _start(self, file: Path) -> None:
+        """Start the interpreter of a game, in place of the one that runs."""
+        self.close()
+        with unscored():
+            self._running = require_textworld().start(str(file), self._requested)
+        self._file = file
 
     def _room(self) -> str:
         """Return the name of the room, which is the first line of its description."""

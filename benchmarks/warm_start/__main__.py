@@ -1,4 +1,4 @@
-"""What a warm start from 20 episodes is worth, and whether PPO keeps it: bundled LM on three tasks, a real one on one.
+"""What a warm start from an expert's episodes is worth, and whether PPO keeps it.
 
     python -m benchmarks.warm_start                                   # all methods, five seeds: hours
     python -m benchmarks.warm_start --tasks lake --methods scratch warm --seeds 100
@@ -6,7 +6,9 @@
     python -m benchmarks.warm_start --report-only
 
 Experts play 20 episodes: the shortest way over the lake, the basic strategy of Blackjack, and BabyAI's bot, which knows
-the whole grid. The methods, all of them the unmodified PPO of Stable-Baselines3 with LMActorCriticPolicy:
+the whole grid. In TextWorld's houses they play 100, as TextWorld itself wins a game, and evaluations are in a hundred
+houses that nothing is trained on. The LM is the bundled one, or SmolLM2. The methods, all of them the unmodified PPO of
+Stable-Baselines3 with LMActorCriticPolicy:
 
 * scratch: the named settings of the env, without a warm start.
 * warm: a warm start, then the same settings.
@@ -60,8 +62,8 @@ def parse(argv=None):
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=BUNDLED)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102, 103, 104])
-    parser.add_argument("--games", type=int, default=20, help="episodes of the expert")
-    parser.add_argument("--steps", type=int, help="env steps of training; default: those of the named settings")
+    parser.add_argument("--games", type=int, help="episodes of the expert; default: those of the task")
+    parser.add_argument("--steps", type=int, help="env steps of training; default: those of the task")
     parser.add_argument("--episodes", type=int, help="episodes of an evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS / "warm_start", help="folder")
@@ -83,7 +85,8 @@ def perform(task, method, seed, args):
     path = args.output / f"{task}_{method}_{seed}.csv"
     if is_complete(path):
         return
-    labels = dict(zip(KEY, (task, method, seed, args.games if METHODS[method].warm else 0), strict=True))
+    games = args.games or TASKS[task].games
+    labels = dict(zip(KEY, (task, method, seed, games if METHODS[method].warm else 0), strict=True))
     labels |= {"threads": args.threads, "processor": processor(), "torch": th.__version__}
     args.output.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
@@ -99,7 +102,7 @@ def perform(task, method, seed, args):
                 flush=True,
             )
 
-        train(TASKS[task], METHODS[method], seed, args.games, write, args.steps, args.episodes)
+        train(TASKS[task], METHODS[method], seed, games, write, args.steps, args.episodes)
 
 
 def main(argv=None):

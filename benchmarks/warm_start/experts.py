@@ -1,4 +1,4 @@
-"""Experts that play the episodes of a warm start: scripts, and BabyAI's own bot."""
+"""Scripts that play the episodes of a warm start. Other experts are those of BabyAI and of lmpolicy's envs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gymnasium as gym
 from lmpolicy import Demonstrations, Prompt
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
-Player = Callable[[Prompt, dict[str, Any]], int]
+Player = Callable[[Prompt, dict[str, Any]], int | str]
 WAY = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}
 """Action on each tile of a shortest way over the 4x4 lake."""
 STICK, HIT = 0, 1

@@ -14,6 +14,7 @@ from benchmarks.learning.tasks import Task as LearningTask
 from benchmarks.warm_start import experts
 from lmpolicy import ExpertIteration, SelfImitation
 from lmpolicy.envs.babyai_bot import babyai_bot
+from lmpolicy.envs.experts import TextWorldExpert
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
@@ -30,16 +31,26 @@ class Task:
     """Arguments of the warm start, where they are not the default."""
     model: str | None = None
     """Name of :mod:`lmpolicy.models`; ``None`` is the bundled LM."""
+    games: int = 20
+    """Episodes of the expert."""
+    steps: int | None = None
+    """Env steps of training; ``None``: those of the named settings."""
 
 
 FEW_TURNS = {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 1.0}
 """For 20 hands of Blackjack, which are 30 turns. The three that a tenth of the hands has say nothing about when to end.
 Without the entropy bonus, the policy is sure of its wrong guesses, and PPO cannot put them right."""
+IN_HOUSES = {"epochs": 5}
+"""A hundred episodes are a thousand turns with long prompts."""
 TASKS = {
     "lake": Task(BY_NAME["frozenlake"], experts.lake, 512),
     "blackjack": Task(BY_NAME["blackjack"], experts.blackjack, 8_192, FEW_TURNS),
     "redball": Task(BY_NAME["babyai-redball"], babyai_bot, 2_048),
     "lake-smollm2": Task(BY_NAME["frozenlake"], experts.lake, 512, model="smollm2-135m-instruct"),
+    **{
+        name: Task(BY_NAME[f"textworld-{name}"], TextWorldExpert, 1_024, IN_HOUSES, games=100, steps=2_048)
+        for name in ("house", "house-no-goal")
+    },
 }
 BUNDLED = [name for name, task in TASKS.items() if task.model is None]
 """Tasks of the bundled LM."""

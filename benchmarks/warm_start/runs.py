@@ -9,12 +9,12 @@ from typing import Any
 from stable_baselines3 import PPO
 
 from benchmarks.common.evaluating import EvaluateAlong
-from benchmarks.learning.tasks import lm_settings
+from benchmarks.learning.tasks import experiment, lm_settings
 from benchmarks.warm_start.experts import play_expert
 from benchmarks.warm_start.methods import Method, Task
 from lmpolicy import LMActorCriticPolicy, warm_start
 from lmpolicy.comparison.evaluating import evaluate
-from lmpolicy.comparison.experiment import EVALUATION_SEED, SEEDS
+from lmpolicy.comparison.experiment import SEEDS
 from lmpolicy.comparison.stopwatch import Spent
 
 DEMONSTRATIONS_SEED = 2_000_000
@@ -37,22 +37,20 @@ def train(
     :param seed: seed of model, envs and demonstrations.
     :param games: number of episodes of the expert.
     :param write: takes the numbers of a row.
-    :param steps: env steps. Default: those of the named settings.
+    :param steps: env steps. Default: those of the task, or else of the named settings.
     :param episodes: number of episodes of an evaluation. Default: those of the task.
     """
     named = lm_settings(task.learning)
     if task.model is not None:
         named = named.for_model(task.model)
-    settings = method.settings(replace(named, total_timesteps=steps or named.total_timesteps))
-    episodes = episodes or task.learning.episodes
-    training = settings.make_env(seed)
-    copies = min(task.learning.copies, episodes)
-    evaluation = settings.make_env(EVALUATION_SEED + SEEDS * seed, n_envs=copies, training=False)
+    settings = method.settings(replace(named, total_timesteps=steps or task.steps or named.total_timesteps))
+    what = replace(experiment(task.learning, episodes=episodes, model=task.model), settings=settings)
+    training, evaluation = settings.make_env(seed), what.words(seed)
     model = PPO(LMActorCriticPolicy, training, seed=seed, **settings.ppo)
 
     def measure(env_steps: int, spent: Spent, complete: bool = False) -> None:
         for sampled in (False, True):
-            numbers = evaluate(model, evaluation, episodes, sampled, task.learning.success)
+            numbers = evaluate(model, evaluation, what.episodes, sampled, what.success)
             times = {"train_seconds": f"{spent.seconds:.1f}", "cpu_seconds": f"{spent.cpu_seconds:.1f}"}
             write(env_steps=env_steps, complete=int(complete and sampled), **times, **numbers)
 

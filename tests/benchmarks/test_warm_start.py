@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from benchmarks.learning.tasks import lm_settings
 from benchmarks.warm_start import __main__ as benchmark
 from benchmarks.warm_start import runs
 from benchmarks.warm_start.experts import HIT, STICK, basic_strategy, play_expert
-from benchmarks.warm_start.methods import METHODS, TASKS
+from benchmarks.warm_start.methods import METHODS, TASKS, Task
 from benchmarks.warm_start.report import drops, read_runs, summarize
 from lmpolicy import hyperparameters
 from lmpolicy.comparison.measures import FinishedRun
+from lmpolicy.envs.experts import TextWorldExpert
 
 ARGUMENTS = ("--tasks", "lake", "--methods", "warm", "--steps", "512", "--episodes", "4", "--games", "3")
 
@@ -110,6 +112,47 @@ def test_the_bot_finds_the_red_ball() -> None:
     assert len(played.episodes) == 4
 
 
+def few_games(task: Task) -> Task:
+    """A task that needs two games of TextWorld instead of a hundred."""
+    if task.expert is not TextWorldExpert:
+        return task
+    pytest.importorskip("textworld")
+    learning = task.learning
+    kwargs, test = {**learning.env_kwargs, "games": 2}, {**learning.test_kwargs, "games": 2}
+    return replace(task, learning=replace(learning, env_kwargs=kwargs, test_kwargs=test))
+
+
+def test_houses_are_shown_and_others_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = few_games(TASKS["house"])
+    shown, evaluated = [], []
+
+    def note_shown(settings: Any, *arguments: Any) -> Any:
+        shown.append(settings.env_kwargs.get("split", "train"))
+        return play_expert(settings, *arguments)
+
+    def note_evaluated(model: Any, venv: Any, *_: Any) -> dict[str, Any]:
+        evaluated.extend(str(file) for files in venv.get_attr("files") for file in files)
+        return {"mean_return": 0.0}
+
+    monkeypatch.setattr(runs, "play_expert", note_shown)
+    monkeypatch.setattr(runs, "warm_start", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "evaluate", note_evaluated)
+    runs.train(replace(task, steps=1), METHODS["warm"], 3, 2, lambda **_: None, episodes=2)
+    assert shown == ["train"]
+    assert evaluated
+    assert all("-10000" in file for file in evaluated), "seeds of the split test"
+
+
+def test_the_number_of_games_is_that_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(benchmark, "train", lambda task, method, seed, games, *_: seen.append(games))
+    monkeypatch.setattr(benchmark, "report", lambda *_: None)
+    common = ("--methods", "warm", "--seeds", "0", "--output", str(tmp_path))
+    benchmark.main(["--tasks", "lake", "house", *common])
+    benchmark.main(["--tasks", "house", "--games", "7", *common])
+    assert seen == [20, 100, 7]
+
+
 # Runs
 
 
@@ -117,6 +160,7 @@ def test_the_bot_finds_the_red_ball() -> None:
 def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "redball":
         pytest.importorskip("minigrid")
+    task = few_games(TASKS[name])
 
     class SeenError(Exception):
         pass
@@ -126,9 +170,8 @@ def test_the_warm_start_has_the_arguments_of_its_task(name: str, monkeypatch: py
 
     monkeypatch.setattr(runs, "warm_start", note)
     with pytest.raises(SeenError) as caught:
-        runs.train(TASKS[name], METHODS["warm-named"], 3, 2, lambda **_: None, steps=512, episodes=2)
+        runs.train(task, METHODS["warm-named"], 3, 2, lambda **_: None, steps=512, episodes=2)
     games, arguments = caught.value.args
-    task = TASKS[name]
     settings = lm_settings(task.learning)
     rate = (settings.for_model(task.model) if task.model else settings).learning_rate[0]
     assert (games, arguments) == (2, {"learning_rate": rate, "seed": 3, **task.cloning})

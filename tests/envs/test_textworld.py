@@ -14,9 +14,10 @@ from gymnasium.utils.env_checker import check_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy import Demonstrations, LMActorCriticPolicy, Prompt, TextObservationWrapper
 from lmpolicy.envs import TextWorld, task_for
 from lmpolicy.envs._textworld_games import main, make_games, unscored
+from lmpolicy.envs.experts import TextWorldExpert
 from lmpolicy.envs.textworld import OPPOSITE, TextWorldEnv
 from lmpolicy.training.shaping import DiscoveryReward
 
@@ -54,6 +55,51 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_import_does_not_load_the_package() -> None:
     code = "import sys, lmpolicy; sys.exit('textworld' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- experts --------------------------------------------------------------------------------------
+
+
+def test_the_expert_wins_with_the_fewest_commands(folder: Path) -> None:
+    env = TextObservationWrapper(make(folder, games=2))
+    played = Demonstrations.from_player(env, TextWorldExpert(env), episodes=4, seed=0)
+    assert [rewards[-1] for rewards in played.rewards()] == [1] * 4
+    files = make_games("coin_collector", {"level": 3}, 2, "train", folder)
+    taken = {tuple(played[turn].action for turn in turns) for turns in played.episodes}
+    assert taken <= {tuple(solution(file)) for file in files}
+
+
+def test_winning_commands_go_on_from_where_the_game_stands(folder: Path) -> None:
+    env: Any = make(folder, level=3)
+    game = env.unwrapped
+    with pytest.raises(gym.error.ResetNeeded, match=r"reset\(\)"):
+        game.winning_commands()
+    _, info = env.reset(seed=0)
+    (file,) = game.files
+    first, *rest = solution(file)
+    (wrong, *_) = [one for one in info["admissible_commands"] if one.startswith("go ") and one != first] or ["look"]
+    env.step(first)
+    observation, *_, info = env.step("look")
+    before = observation, info
+    assert game.winning_commands() == tuple(rest), "asked for the first time in the middle of a game"
+    assert (game._observe(game._state["feedback"]), game._info()) == before
+    for command in rest:
+        *_, reward, terminated, _, info = env.step(command)
+    assert (reward, terminated, info["won"]) == (1, True, True)
+    env.reset()
+    env.step(wrong)
+    way = game.winning_commands()
+    for command in way:
+        *_, info = env.step(command)
+    assert info["won"]
+
+
+def test_the_expert_says_where_a_game_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env: Any = make(folder, level=3)
+    _, info = env.reset(seed=0)
+    monkeypatch.setattr(TextWorldEnv, "winning_commands", lambda self: ())
+    with pytest.raises(ValueError, match="cannot be won any more"):
+        TextWorldExpert(env)(Prompt(messages=[("user", "?")], actions=("look",)), info)
 
 
 # --- games ----------------------------------------------------------------------------------------
