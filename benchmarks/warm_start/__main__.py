@@ -13,6 +13,7 @@ Stable-Baselines3 with LMActorCriticPolicy:
 * scratch: the named settings of the env, without a warm start.
 * warm: a warm start, then the same settings.
 * warm-named: a warm start, then ``Hyperparameters.after_warm_start()``.
+* warm-exploring: the same with a discount of 0.9 and a small entropy bonus, for what the expert knows and no one tells.
 * expert-iteration, self-imitation: no warm start; the callbacks of these names besides the named settings.
 
 Evaluations are on copies of the env with seeds of their own, before the training and every few env steps, with the most

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -40,17 +40,15 @@ class Task:
 FEW_TURNS = {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 1.0}
 """For 20 hands of Blackjack, which are 30 turns. The three that a tenth of the hands has say nothing about when to end.
 Without the entropy bonus, the policy is sure of its wrong guesses, and PPO cannot put them right."""
-IN_HOUSES = {"epochs": 5}
+HOUSES = {"epochs": 5}
 """A hundred episodes are a thousand turns with long prompts."""
 TASKS = {
     "lake": Task(BY_NAME["frozenlake"], experts.lake, 512),
     "blackjack": Task(BY_NAME["blackjack"], experts.blackjack, 8_192, FEW_TURNS),
     "redball": Task(BY_NAME["babyai-redball"], babyai_bot, 2_048),
     "lake-smollm2": Task(BY_NAME["frozenlake"], experts.lake, 512, model="smollm2-135m-instruct"),
-    **{
-        name: Task(BY_NAME[f"textworld-{name}"], TextWorldExpert, 1_024, IN_HOUSES, games=100, steps=2_048)
-        for name in ("house", "house-no-goal")
-    },
+    "house": Task(BY_NAME["textworld-house"], TextWorldExpert, 1_024, HOUSES, games=100, steps=2_048),
+    "house-no-goal": Task(BY_NAME["textworld-house-no-goal"], TextWorldExpert, 2_048, HOUSES, games=100, steps=4_096),
 }
 BUNDLED = [name for name, task in TASKS.items() if task.model is None]
 """Tasks of the bundled LM."""
@@ -59,6 +57,11 @@ BUNDLED = [name for name, task in TASKS.items() if task.model is None]
 def as_named(settings: Hyperparameters) -> Hyperparameters:
     """The named settings of the env, as they are for a training from scratch."""
     return settings
+
+
+def exploring(settings: Hyperparameters) -> Hyperparameters:
+    """Those after a warm start, with a longer view and a small bonus: what the expert knew, the policy has to find."""
+    return replace(settings.after_warm_start(), gamma=0.9, ent_coef=(0.005, 0.0))
 
 
 def no_callbacks() -> list[BaseCallback]:
@@ -82,6 +85,7 @@ METHODS = {
     "scratch": Method(warm=False),
     "warm": Method(),
     "warm-named": Method(Hyperparameters.after_warm_start),
+    "warm-exploring": Method(exploring),
     "expert-iteration": Method(warm=False, callbacks=lambda: [ExpertIteration()]),
     "self-imitation": Method(warm=False, callbacks=lambda: [SelfImitation()]),
 }

@@ -207,6 +207,8 @@ def test_methods_change_what_they_say() -> None:
     named = hyperparameters("FrozenLake-v1", is_slippery=False)
     assert METHODS["warm"].settings(named) is named
     assert METHODS["warm-named"].settings(named) == named.after_warm_start() != named
+    exploring = METHODS["warm-exploring"].settings(named)
+    assert exploring == replace(named.after_warm_start(), gamma=0.9, ent_coef=(0.005, 0.0))
     assert [name for name, method in METHODS.items() if not method.warm] == [
         "scratch",
         "expert-iteration",
