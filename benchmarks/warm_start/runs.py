@@ -13,6 +13,7 @@ from benchmarks.learning.tasks import experiment, lm_settings
 from benchmarks.warm_start.experts import play_expert
 from benchmarks.warm_start.methods import Method, Task
 from lmpolicy import LMActorCriticPolicy, warm_start
+from lmpolicy.comparison.comparing import REPORTED
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.experiment import SEEDS
 from lmpolicy.comparison.stopwatch import Spent
@@ -34,7 +35,8 @@ def train(
 
     :param task: env.
     :param method: way to train.
-    :param seed: seed of model, envs and demonstrations.
+    :param seed: seed of model, envs and demonstrations. Below those that are reported, games of the validation split
+        take the place of those of the test split.
     :param games: number of episodes of the expert.
     :param write: takes the numbers of a row.
     :param steps: env steps. Default: those of the task, or else of the named settings.
@@ -44,7 +46,9 @@ def train(
     if task.model is not None:
         named = named.for_model(task.model)
     settings = method.settings(replace(named, total_timesteps=steps or task.steps or named.total_timesteps))
-    what = replace(experiment(task.learning, episodes=episodes, model=task.model), settings=settings)
+    tuning = seed < min(REPORTED)
+    what = experiment(task.learning, episodes=episodes, model=task.model, validation=tuning)
+    what = replace(what, settings=settings)
     training, evaluation = settings.make_env(seed), what.words(seed)
     model = PPO(LMActorCriticPolicy, training, seed=seed, **settings.ppo)
 

@@ -122,7 +122,8 @@ def few_games(task: Task) -> Task:
     return replace(task, learning=replace(learning, env_kwargs=kwargs, test_kwargs=test))
 
 
-def test_houses_are_shown_and_others_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seed", "first"), [(100, "1000000"), (3, "3000000")])
+def test_houses_are_shown_and_others_are_evaluated(seed: int, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = few_games(TASKS["house"])
     shown, evaluated = [], []
 
@@ -137,10 +138,9 @@ def test_houses_are_shown_and_others_are_evaluated(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runs, "play_expert", note_shown)
     monkeypatch.setattr(runs, "warm_start", lambda *_, **__: None)
     monkeypatch.setattr(runs, "evaluate", note_evaluated)
-    runs.train(replace(task, steps=1), METHODS["warm"], 3, 2, lambda **_: None, episodes=2)
+    runs.train(replace(task, steps=1), METHODS["warm"], seed, 2, lambda **_: None, episodes=2)
     assert shown == ["train"]
-    assert evaluated
-    assert all("-10000" in file for file in evaluated), "seeds of the split test"
+    assert {file.rpartition("-")[2] for file in evaluated} == {f"{first}.z8", f"{int(first) + 1}.z8"}
 
 
 def test_the_number_of_games_is_that_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
