@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.training.imitation.demonstration import Demonstration, EnvWords
 from lmpolicy.training.reward_scale import original_rewards
@@ -101,7 +103,12 @@ def _play_one(env: gym.Env, play: Player, info: dict[str, Any], episode: int) ->
 
 
 def play_as_model(
-    model: Predictor, env: gym.Env | VecEnv, episodes: int, deterministic: bool, seed: int | None
+    model: Predictor,
+    env: gym.Env | VecEnv,
+    episodes: int,
+    deterministic: bool,
+    seed: int | None,
+    expert: Player | None = None,
 ) -> list[Demonstration]:
     """Let a model play.
 
@@ -112,11 +119,14 @@ def play_as_model(
     :param episodes: number of episodes.
     :param deterministic: whether the model takes its most likely action.
     :param seed: seed of the envs.
+    :param expert: says what should be done at each turn, in place of what the model does.
     :return: turns, one episode after the other.
     """
     check_count(episodes)
     if not hasattr(model, "predict"):
         raise TypeError(f"model must be a learner or a policy, which has predict(); got {type(model).__name__}")
+    if expert is not None and isinstance(env, VecEnv):
+        raise TypeError("an expert watches one env: pass an env in TextObservationWrapper, not a VecEnv")
     space = EnvWords.of(env).observation_space
     venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
     if seed is not None:
@@ -125,8 +135,10 @@ def play_as_model(
     left = [(episodes + place) // venv.num_envs for place in range(venv.num_envs)]
     running: list[list[Demonstration]] = [[] for _ in left]
     done: list[Demonstration] = []
+    known = venv.reset_infos
     while any(left):
         prompts = [Prompt.from_json(space.decode(row)) for row in rows]
+        said = None if expert is None else expert(prompts[0], known[0])
         actions, _ = model.predict(rows, episode_start=starts, deterministic=deterministic)
         observations, scaled, starts, infos = venv.step(actions)
         rewards, rows = original_rewards(venv, scaled), np.asarray(observations)
@@ -134,11 +146,28 @@ def play_as_model(
             info = infos[place]
             cut = bool(starts[place] and info.get("TimeLimit.truncated", False))
             name = f"{place} {left[place]}"
-            running[place].append(_turn(prompts[place], info, rewards[place], name, cut))
+            turn = _turn(prompts[place], info, rewards[place], name, cut)
+            running[place].append(turn if said is None else _corrected(turn, said))
             if starts[place]:
                 done += running[place]
                 running[place], left[place] = [], left[place] - 1
+        known = venv.reset_infos if starts[0] else infos
     return done
+
+
+def _corrected(turn: Demonstration, choice: Choice) -> Demonstration:
+    """Return a turn with what an expert says should be done.
+
+    :raises ValueError: if it is no legal phrase.
+    """
+    phrases = turn.prompt.actions
+    if not phrases:
+        return replace(turn, action=None, answer=str(choice))
+    if not isinstance(choice, str) and choice in range(len(phrases)):
+        choice = phrases[int(choice)]
+    if choice not in phrases:
+        raise ValueError(f"the expert says {choice!r}, which is none of {list_phrases(phrases)}")
+    return replace(turn, action=str(choice), answer=None)
 
 
 def _turn(prompt: Prompt, info: dict[str, Any], reward: Any, episode: int | str, truncated: bool) -> Demonstration:

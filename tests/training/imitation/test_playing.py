@@ -16,7 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecNormalize
 
-from lmpolicy import Demonstrations, Prompt, TextObservationWrapper, make_multi_env, play_in_terminal
+from lmpolicy import Demonstrations, Prompt, TextObservationWrapper, make_multi_env, play_in_terminal, warm_start
 from lmpolicy.training.imitation.playing import StopPlaying
 
 PROMPT = Prompt((("system", "Walk."), ("user", "cell 1")), ("left", "right"))
@@ -229,6 +229,50 @@ def test_a_model_that_writes(llama: str) -> None:
     model = ppo(llama, env)
     played = Demonstrations.from_policy(model, env, 1, seed=0)
     assert all(isinstance(one.answer, str) for one in played)
+    env = lake(action_mode="generate", tokenizer=llama, max_new_tokens=8, on_parse_error="penalize")
+    model = ppo(llama, env)
+    told = Demonstrations.from_policy(model, env, 1, seed=0, expert=lambda prompt, info: "move down")
+    assert {(one.action, one.answer) for one in told} == {("move down", None)}
+    result = warm_start(model, told, epochs=2, validation=0, batch_size=4)
+    assert result.epochs[-1]["loss"] < result.epochs[1]["loss"]
+
+
+class Wanderer(Scripted):
+    """A model that goes right and left in turn, and so never arrives."""
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        self.asked.append(deterministic)
+        return np.full(len(observation), 1 - len(self.asked) % 2), state
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_expert_says_what_should_have_been_done(named: bool) -> None:
+    env, seen = corridor(), []
+
+    def expert(prompt: Prompt, info: dict[str, Any]) -> str | int:
+        seen.append((prompt, info))
+        index = prompt.actions.index("right")
+        return "right" if named else index
+
+    model = Wanderer()
+    own = Demonstrations.from_policy(model, corridor(), 2, seed=0)
+    model.asked.clear()
+    told = Demonstrations.from_policy(model, env, 2, seed=0, expert=expert)
+    assert {one.action for one in told} == {"right"} != {one.action for one in own}
+    assert [one.prompt for one in told] == [one.prompt for one in own] == [prompt for prompt, _ in seen]
+    assert told.rewards() == own.rewards()
+    begins = [turns[0] for turns in told.episodes]
+    assert ["action_text" not in info for _, info in seen] == [turn in begins for turn in range(len(told))]
+
+
+def test_what_an_expert_says_must_be_legal(llama: str) -> None:
+    for wrong in ("fly", 7, -1):
+        with pytest.raises(ValueError, match=f"the expert says {wrong!r}, which is none of "):
+            Demonstrations.from_policy(Scripted(), corridor(), 1, expert=lambda prompt, info, wrong=wrong: wrong)
+    with pytest.raises(TypeError, match="an expert watches one env"):
+        Demonstrations.from_policy(Scripted(), make_vec_env(corridor, 2), 1, expert=lambda prompt, info: "right")
 
 
 def test_only_a_model_plays() -> None:
