@@ -15,6 +15,7 @@ from benchmarks.warm_start import experts
 from lmpolicy import ExpertIteration, SelfImitation
 from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.envs.experts import TextWorldExpert
+from lmpolicy.envs.textworld import TextWorld
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
@@ -40,6 +41,8 @@ class Task:
 FEW_TURNS = {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 1.0}
 """For 20 hands of Blackjack, which are 30 turns. The three that a tenth of the hands has say nothing about when to end.
 Without the entropy bonus, the policy is sure of its wrong guesses, and PPO cannot put them right."""
+SEARCHED = replace(BY_NAME["textworld-house-brief"], words=TextWorld(list_commands=False, tell_way_back=True))
+"""Key and food must be searched. The way back tells which rooms need not be searched again."""
 HOUSES = {"epochs": 5}
 """A hundred episodes are a thousand turns with long prompts."""
 TASKS = {
@@ -48,7 +51,7 @@ TASKS = {
     "redball": Task(BY_NAME["babyai-redball"], babyai_bot, 2_048),
     "lake-smollm2": Task(BY_NAME["frozenlake"], experts.lake, 512, model="smollm2-135m-instruct"),
     "house": Task(BY_NAME["textworld-house"], TextWorldExpert, 1_024, HOUSES, games=100, steps=2_048),
-    "house-no-goal": Task(BY_NAME["textworld-house-no-goal"], TextWorldExpert, 2_048, HOUSES, games=100, steps=4_096),
+    "house-brief": Task(SEARCHED, TextWorldExpert, 1_024, HOUSES, games=100, steps=3_072),
 }
 BUNDLED = [name for name, task in TASKS.items() if task.model is None]
 """Tasks of the bundled LM."""

@@ -122,6 +122,13 @@ def few_games(task: Task) -> Task:
     return replace(task, learning=replace(learning, env_kwargs=kwargs, test_kwargs=test))
 
 
+def test_where_the_way_is_not_told_the_way_back_is() -> None:
+    searched = lm_settings(TASKS["house-brief"].learning)
+    assert searched.task.tell_way_back  # type: ignore[union-attr]
+    assert not lm_settings(TASKS["house"].learning).task.tell_way_back  # type: ignore[union-attr]
+    assert searched.score_normalization == lm_settings(TASKS["house"].learning).score_normalization
+
+
 @pytest.mark.parametrize(("seed", "first"), [(100, "1000000"), (3, "3000000")])
 def test_houses_are_shown_and_others_are_evaluated(seed: int, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = few_games(TASKS["house"])
