@@ -12,6 +12,7 @@ rows.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "reward_scale.csv", help="file")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if not rows_of(args):
-        add_rows(args.output, FIELDS, measure(args))
-    for row in rows_of(args):
+    rows: Sequence[Mapping[str, Any]] = rows_of(args)
+    if not rows:
+        rows = measure(args)
+        add_rows(args.output, FIELDS, rows)
+    for row in rows:
         print(f"{row['env_steps']:>8} env steps: {row['reward']} counts as {row['counts_as']}")
 
 
