@@ -33,6 +33,8 @@ SUMMARY = (
 )
 Runs = dict[tuple[str, str], list[FinishedRun]]
 """By task and method."""
+SHARES_MARGIN = 0.06
+"""Space below and above an axis of shares, which goes from 0 to 1."""
 NORMAL = 1.96
 """Half the width of a 95 % interval, in standard errors."""
 
@@ -151,6 +153,9 @@ def save_figure(runs: Runs, thresholds: Mapping[str, float], path: Path) -> None
             for (name, method), found in runs.items():
                 if name == task:
                     _draw(axes, method, found, sampled, f"C{methods.index(method)}")
+            low, high = axes.get_ylim()
+            if low >= -SHARES_MARGIN and high <= 1 + SHARES_MARGIN:  # shares of episodes
+                axes.set_ylim(-SHARES_MARGIN, 1 + SHARES_MARGIN)
             axes.axhline(thresholds[task], color="#999999", linewidth=0.8, linestyle=":")
             actions = "sampled" if sampled else "most likely action"
             axes.set_title(f"{task}, {actions}; dotted: {thresholds[task]:g}", loc="left", fontsize=10)
