@@ -120,7 +120,7 @@ def _house_key(state: HouseState) -> Hashable:
 
 
 class TextWorldExpert:
-    """Win games of ``lmpolicy/TextWorld-v0`` with as few commands as possible.
+    """Win games of ``lmpolicy/TextWorld-v0`` as TextWorld itself does.
 
     The expert knows the whole game, also what no observation tells. It is a player for
     :meth:`lmpolicy.Demonstrations.from_player`.
@@ -137,7 +137,7 @@ class TextWorldExpert:
         self._env: Any = env.unwrapped
 
     def __call__(self, prompt: Prompt, info: dict[str, Any]) -> str:
-        """Return the first command of a shortest way to win from here.
+        """Return the next command on TextWorld's way to win from here.
 
         :param prompt: not read.
         :param info: not read.

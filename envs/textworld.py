@@ -168,7 +168,7 @@ class TextWorldEnv(gym.Env):
         self._running, self._file = None, None
 
     def winning_commands(self) -> tuple[str, ...]:
-        """Return a shortest way to win from here, as TextWorld itself finds it; empty where there is none.
+        """Return the commands that win from here, as TextWorld itself finds them; empty where there are none.
 
         The first call begins the game anew and gives it the same commands again. From then on, steps take longer.
 

@@ -22,8 +22,7 @@ has a file of its own in --output, so that several commands may run side by side
 from all of them. The columns of summary.csv: the return after the warm start (start), env steps to the threshold (the
 median over seeds) and their share of those of scratch, the lowest later evaluation of any seed, the largest fall below
 the start with its 95 % interval, how many evaluations fall below by more than their interval, and the final return
-(interquartile mean over seeds). Seeds below 100 are for trials, in houses of the
-validation split.
+(interquartile mean over seeds). Seeds below 100 are for trials, in houses of the validation split.
 """
 
 import argparse

@@ -60,7 +60,7 @@ def test_import_does_not_load_the_package() -> None:
 # --- experts --------------------------------------------------------------------------------------
 
 
-def test_the_expert_wins_with_the_fewest_commands(folder: Path) -> None:
+def test_the_expert_wins_as_textworld_itself_does(folder: Path) -> None:
     env = TextObservationWrapper(make(folder, games=2))
     played = Demonstrations.from_player(env, TextWorldExpert(env), episodes=4, seed=0)
     assert [rewards[-1] for rewards in played.rewards()] == [1] * 4

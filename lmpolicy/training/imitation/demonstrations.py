@@ -153,8 +153,8 @@ class Demonstrations:
         """Let a model play, and keep its best episodes, or what an expert would have done in them.
 
         With an expert, this is a round of DAgger (Ross et al. 2011): the model plays, and each turn is kept with what
-        the expert says. So the model learns what to do where its own mistakes lead, which no expert's episodes
-        show. Rewards are those of what was played.
+        the expert says. So the model learns what to do where its own mistakes lead, which no expert's episodes show.
+        Rewards are those of what was played.
 
         :param model: learner or policy for the env.
         :param env: env in words, or a VecEnv of some. Rewards are kept as the env gives them, without scaling.
@@ -162,7 +162,7 @@ class Demonstrations:
         :param keep_best: what :meth:`best` is given. ``None``: all are kept.
         :param deterministic: whether the model takes its most likely action instead of sampling one.
         :param seed: seed of the envs. Sampled actions depend on torch's own random numbers besides.
-        :param expert: a player as of :meth:`from_player`. It needs one env, not a VecEnv.
+        :param expert: a player as of :meth:`from_player`, which may be a person, too. It needs one env, not a VecEnv.
         :raises ValueError: if the expert says what is not legal.
         """
         played = cls(play_as_model(model, env, episodes, deterministic, seed, expert))

@@ -138,7 +138,10 @@ def play_as_model(
     known = venv.reset_infos
     while any(left):
         prompts = [Prompt.from_json(space.decode(row)) for row in rows]
-        said = None if expert is None else expert(prompts[0], known[0])
+        try:
+            said = None if expert is None else expert(prompts[0], known[0])
+        except StopPlaying:
+            return done
         actions, _ = model.predict(rows, episode_start=starts, deterministic=deterministic)
         observations, scaled, starts, infos = venv.step(actions)
         rewards, rows = original_rewards(venv, scaled), np.asarray(observations)

@@ -267,6 +267,19 @@ def test_an_expert_says_what_should_have_been_done(named: bool) -> None:
     assert ["action_text" not in info for _, info in seen] == [turn in begins for turn in range(len(told))]
 
 
+def test_whole_episodes_are_kept_when_the_expert_stops() -> None:
+    said: list[str] = []
+
+    def expert(prompt: Prompt, info: dict[str, Any]) -> str:
+        if len(said) == 8:
+            raise StopPlaying
+        said.append("left")
+        return "left"
+
+    told = Demonstrations.from_policy(Scripted(), corridor(), 5, expert=expert)
+    assert [len(places) for places in told.episodes] == [3, 3], "the third was not played to its end"
+
+
 def test_what_an_expert_says_must_be_legal(llama: str) -> None:
     for wrong in ("fly", 7, -1):
         with pytest.raises(ValueError, match=f"the expert says {wrong!r}, which is none of "):
