@@ -273,8 +273,8 @@ def test_whole_episodes_are_kept_when_the_expert_stops() -> None:
     def expert(prompt: Prompt, info: dict[str, Any]) -> str:
         if len(said) == 8:
             raise StopPlaying
-        said.append("left")
-        return "left"
+        said.append("right")
+        return said[-1]
 
     told = Demonstrations.from_policy(Scripted(), corridor(), 5, expert=expert)
     assert [len(places) for places in told.episodes] == [3, 3], "the third was not played to its end"
