@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium as gym
 
 from lmpolicy import Demonstrations, Prompt
+from lmpolicy.training.imitation.playing import Player
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
-Player = Callable[[Prompt, dict[str, Any]], int | str]
 WAY = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}
 """Action on each tile of a shortest way over the 4x4 lake."""
 STICK, HIT = 0, 1

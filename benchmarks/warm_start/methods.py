@@ -16,6 +16,7 @@ from lmpolicy import ExpertIteration, SelfImitation
 from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.envs.experts import TextWorldExpert
 from lmpolicy.envs.textworld import TextWorld
+from lmpolicy.training.imitation.playing import Player
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 
@@ -25,7 +26,7 @@ class Task:
 
     learning: LearningTask
     """The env in the benchmark of learning, with its threshold and its number of evaluation episodes."""
-    expert: Callable[[gym.Env], experts.Player]
+    expert: Callable[[gym.Env], Player]
     every: int
     """Env steps between evaluations."""
     cloning: Mapping[str, Any] = field(default_factory=dict)

@@ -280,7 +280,7 @@ def test_whole_episodes_are_kept_when_the_expert_stops() -> None:
     assert [len(places) for places in told.episodes] == [3, 3], "the third was not played to its end"
 
 
-def test_what_an_expert_says_must_be_legal(llama: str) -> None:
+def test_what_an_expert_says_must_be_legal() -> None:
     for wrong in ("fly", 7, -1):
         with pytest.raises(ValueError, match=f"the expert says {wrong!r}, which is none of "):
             Demonstrations.from_policy(Scripted(), corridor(), 1, expert=lambda prompt, info, wrong=wrong: wrong)
