@@ -31,9 +31,11 @@ def check_device(device: str) -> str:
 
 
 class ScriptOptions(argparse.ArgumentParser):
-    """Read ``--model``, ``--device``, ``--steps``, ``--episodes``, ``--seed``, ``--output`` and ``--resume``.
+    """Read the options that scripts which train have in common: ``--help`` lists them.
 
-    A script adds its own with ``add_argument``.
+    A script adds its own with ``add_argument``. The bundled language model computes with one CPU thread: several wait
+    for each other at every operation, for long where another program takes a core. ``--threads`` sets another number;
+    other models keep the number of PyTorch.
 
     Example:
         >>> from lmpolicy import ScriptOptions
@@ -58,6 +60,9 @@ class ScriptOptions(argparse.ArgumentParser):
             "--model", help="name, hub id, folder or *.gguf file of a language model; None: the bundled one"
         )
         self.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+        self.add_argument(
+            "--threads", type=int, help="CPU threads; None: one for the bundled model, those of PyTorch for others"
+        )
         self.add_argument("--steps", type=int, default=steps, help="env steps of training")
         self.add_argument("--episodes", type=int, default=episodes, help="episodes per evaluation")
         self.add_argument("--seed", type=int, default=0, help="seed of envs, model and training")
@@ -65,13 +70,15 @@ class ScriptOptions(argparse.ArgumentParser):
         self.add_argument("--resume", type=Path, metavar="RUN", help="go on with the run in this folder")
 
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
-        """Read the command line, and refuse what does not work.
+        """Read the command line, refuse what does not work, and set the number of CPU threads.
 
         :param argv: arguments; by default those of the program.
         :raises SystemExit: after ``--help``, and for wrong arguments or missing modules; a message says what to do.
         """
         args = self.parse_args(argv)
-        for name in ("steps", "episodes"):
+        if args.threads is None:
+            args.threads = 1 if args.model is None else th.get_num_threads()
+        for name in ("steps", "episodes", "threads"):
             if getattr(args, name) < 1:
                 self.error(f"--{name} is 1 or more; got {getattr(args, name)}")
         if args.seed < 0:
@@ -85,4 +92,5 @@ class ScriptOptions(argparse.ArgumentParser):
                 importlib.import_module(module)
             except ImportError as error:
                 raise SystemExit(f'{error}; this script needs: pip install "lmpolicy[examples]"') from None
+        th.set_num_threads(args.threads)
         return args

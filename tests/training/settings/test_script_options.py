@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch as th
 
 from lmpolicy import ScriptOptions, check_device
 
@@ -27,6 +28,7 @@ def test_defaults_and_what_is_typed() -> None:
     [
         (["--steps", "0"], "--steps is 1 or more; got 0"),
         (["--episodes", "-1"], "--episodes is 1 or more; got -1"),
+        (["--threads", "0"], "--threads is 1 or more; got 0"),
         (["--seed", "-1"], "--seed is 0 or more; got -1"),
         (["--device", "cuda:99"], "--device cuda:99 does not work here"),
     ],
@@ -36,6 +38,17 @@ def test_what_does_not_work_is_refused(typed: list[str], message: str, capsys: p
         options().read(typed)
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_bundled_model_has_one_thread_and_others_those_of_torch() -> None:
+    before = th.get_num_threads()
+    try:
+        th.set_num_threads(3)
+        assert options().read(["--model", "elsewhere"]).threads == th.get_num_threads() == 3
+        assert options().read([]).threads == th.get_num_threads() == 1
+        assert options().read(["--threads", "2"]).threads == th.get_num_threads() == 2
+    finally:
+        th.set_num_threads(before)
 
 
 def test_a_missing_module_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
