@@ -4,9 +4,9 @@
     python -m benchmarks.beginnings --model smollm2-135m-instruct --repetitions 5
 
 Behind the prefix that all prompts of a minibatch share, many prompts share more: "Your total is 14 with no usable ace."
-is followed by ten different cards. A minibatch of random play is scored, and the gradient of log-probabilities and
-values computed, in alternation with sequences of one prompt each and with sequences of several prompts that share their
-beginnings. One repetition goes before and is not counted.
+is followed by ten different cards, and all turns in one house of TextWorld begin with its goal. A minibatch of random
+play is scored, and the gradient of log-probabilities and values computed, in alternation with sequences of one prompt
+each and with sequences of several prompts that share their beginnings. One repetition goes before and is not counted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from stable_baselines3 import PPO
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
+from benchmarks.learning.tasks import BY_NAME, lm_settings
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.comparison.machine import processor
-from lmpolicy.lm.forward import ROW_TOKENS, PackedForward
+from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.trunk import TrunkForward
 
 FIELDS = (
@@ -41,7 +42,8 @@ FIELDS = (
     "processor",
     "torch",
 )
-ENVS: dict[str, dict[str, Any]] = {"Blackjack-v1": {}, "CartPole-v1": {}, "Taxi-v4": {}}
+ENVS = ("Blackjack-v1", "CartPole-v1", "Taxi-v4", "textworld-house")
+"""Ids, and a task of the benchmark of learning, whose extra is `textworld`."""
 MINIBATCH = 512
 """Env steps of random play that the prompts are from."""
 MOST = 128
@@ -64,8 +66,8 @@ def minibatch(model: PPO, seed: int = 0) -> th.Tensor:
     return th.as_tensor(random.permutation(distinct)[:MOST])
 
 
-def share(model: PPO, row_tokens: int) -> None:
-    """Set up to how many tokens several prompts share a sequence; 0: each has its own."""
+def share(model: PPO, row_tokens: int | None) -> None:
+    """Set up to how many tokens several prompts share a sequence; 0: each has its own, ``None``: as is cheapest."""
     forward = model.policy.actor.scorer.forward
     parts = [forward.lower, forward.upper] if isinstance(forward, TrunkForward) else [forward]
     for part in parts:
@@ -80,11 +82,11 @@ def measure(env_id: str, name: str | None, repetitions: int) -> dict[str, Any]:
     :param name: name of the LM; ``None`` for the bundled one.
     :param repetitions: number of timings of each way.
     """
-    settings = lmpolicy.hyperparameters(env_id, **ENVS[env_id])
+    settings = lm_settings(BY_NAME[env_id]) if env_id in BY_NAME else lmpolicy.hyperparameters(env_id)
     settings = settings.for_model(name) if name else settings
     model = PPO(LMActorCriticPolicy, settings.make_env(0, n_envs=16), seed=0, device="cpu", **settings.ppo)
     rows = minibatch(model)
-    seconds: dict[int, list[float]] = {0: [], ROW_TOKENS: []}
+    seconds: dict[int | None, list[float]] = {0: [], None: []}
     scores = {}
     for _ in range(repetitions + 1):
         for row_tokens, times in seconds.items():
@@ -103,7 +105,7 @@ def measure(env_id: str, name: str | None, repetitions: int) -> dict[str, Any]:
         "seconds_apart": f"{apart:.3f}",
         "seconds_shared": f"{shared:.3f}",
         "ratio": f"{apart / shared:.2f}",
-        "difference": f"{float((scores[0] - scores[ROW_TOKENS]).abs().max()):.1g}",
+        "difference": f"{float((scores[0] - scores[None]).abs().max()):.1g}",
         "repetitions": repetitions,
         "processor": processor(),
         "torch": th.__version__,

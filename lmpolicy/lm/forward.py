@@ -27,10 +27,6 @@ One sequence takes one call and no padding, but attention over all prompts, most
 Both ways took the same time at about 450 tokens for a hidden size of 128, and at about 1000 tokens for 896."""
 
 
-ROW_TOKENS = 96
-"""Number of tokens up to which prompts share a sequence behind the prefix."""
-
-
 class Forward(Protocol):
     """Run prompts and their phrases in one way; a prompt is here the context of a query."""
 
@@ -62,8 +58,8 @@ class PackedForward:
     :param by_layer: whether the model takes one mask per type of layer. If not, all layers get the same mask.
     :param fold_tokens: number of tokens up to which a batch is one sequence. ``None``: as many as are faster so.
     :param max_bytes: largest number of bytes of the prefixes that are kept.
-    :param row_tokens: number of tokens up to which prompts share a sequence behind the prefix, where that saves tokens.
-        0: each prompt has a sequence of its own.
+    :param row_tokens: number of tokens up to which prompts share a sequence behind the prefix. 0: each prompt has a
+        sequence of its own. ``None``: as many as take the least computation.
     """
 
     def __init__(
@@ -72,12 +68,12 @@ class PackedForward:
         by_layer: bool,
         fold_tokens: int | None = None,
         max_bytes: int = CACHE_BYTES,
-        row_tokens: int = ROW_TOKENS,
+        row_tokens: int | None = None,
     ) -> None:
         self.lm = lm
         self.by_layer = by_layer
-        width = FOLD_PER_WIDTH * text_config(lm).hidden_size
-        self.fold_tokens = FOLD_TOKENS + width if fold_tokens is None else fold_tokens
+        self.width = text_config(lm).hidden_size
+        self.fold_tokens = FOLD_TOKENS + FOLD_PER_WIDTH * self.width if fold_tokens is None else fold_tokens
         self.row_tokens = row_tokens
         self.prefixes = PrefixMemory(max_bytes)
         self._limit, self._beyond = rotary_limit(lm), PlainForward(lm, keeps=True)  # for texts beyond the limit
@@ -98,15 +94,15 @@ class PackedForward:
         common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self.prefixes.recall(prompts, common) if remembering else None
-        layout = Layout.tree(prompts, self.row_tokens)
+        layout = Layout.tree(prompts, self.row_tokens or 0)
         if prefix is None:
             if common + layout.n_tokens(prompts, tries, common) <= self.fold_tokens:
                 packed = pack(prompts, tries, n_phrases, common, replace(layout, folded=True), device)
                 return self._run_folded(packed, prompts[0], remembering)
             prefix = self._own_prefix(prompts, common) if caching else None
         shared = 0 if prefix is None else len(prefix.tokens)
-        if not layout.saves(prompts, shared):
-            layout = Layout.apart(len(prompts))
+        if self.row_tokens is None:
+            layout = layout.cheapest(prompts, tries, shared, self.width)
         return self._run_behind(prefix, pack(prompts, tries, n_phrases, shared, layout, device))
 
     def fits(self, length: int) -> bool:

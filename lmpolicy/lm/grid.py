@@ -8,7 +8,7 @@ see a token are the ones up to the next prompt that does not begin with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from lmpolicy.lm.trie import Trie
 
 Numbers = NDArray[np.int64]
 
-WORTH = 0.15
-"""Share of the tokens that must be saved for prompts to share a sequence: within it, each sees few of the others."""
+LONGER = 2**0.5
+"""Factor from one number of tokens of a sequence to the next one that is considered."""
+MASK_CELLS = 1 << 22
+"""Number of entries of the tree mask up to which sequences may be longer than those of one prompt each."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,31 @@ class Layout:
         fed = sum(len(prompt) - shared + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
         return fed - int((self.common - shared).clip(min=0).sum())
 
-    def saves(self, prompts: Sequence[Numbers], shared: int) -> bool:
-        """Return whether many tokens behind the shared ones need not be repeated.
+    def cheapest(self, prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, width: int) -> Layout:
+        """Return the layout with the length of sequences that takes the least computation.
+
+        Longer sequences share more and are padded less, but each token is compared with more others, most of which it
+        does not see. A token takes about ``12 * width**2`` multiplications in a layer, and ``2 * width`` more for each
+        token that it is compared with. Masks take no more memory than without sharing, or little.
 
         :param prompts: token ids of each prompt.
-        :param shared: number of tokens that all prompts begin with.
+        :param tries: trie of each prompt's phrases.
+        :param shared: number of tokens that all prompts begin with, and that were run before.
+        :param width: hidden size of the model.
         """
-        own = sum(map(len, prompts)) - shared * len(prompts)
-        return bool((self.common - shared).clip(min=0).sum() > WORTH * own)
+        alone = Layout.apart(len(prompts))
+        lengths, reused = _lengths([prompts[n] for n in self.order], [tries[n] for n in self.order], shared, self)
+        longest = int(lengths.max())
+        shape = (len(prompts), longest)
+        most, best, chosen = max(MASK_CELLS, _compared(shape, shared)), _cost(shape, shared, width), alone
+        row_tokens = longest
+        while shape[0] > 1:
+            layout = replace(self, row_tokens=row_tokens)
+            shape = _shape(_rows(lengths, reused, layout), lengths, reused)
+            if _compared(shape, shared) <= most and _cost(shape, shared, width) < best:
+                best, chosen = _cost(shape, shared, width), layout
+            row_tokens = int(row_tokens * LONGER) + 1
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -115,14 +134,12 @@ def make_grid(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, la
     :param shared: number of tokens that all prompts begin with.
     :param layout: which prompts share a sequence.
     """
-    sizes = np.array([len(prompt) for prompt in prompts]) - shared
-    n_nodes = np.array([len(trie.tokens) for trie in tries])
-    # Each prompt keeps its last token, so that each phrase has a predictor of its own.
-    reused = (layout.common - shared).clip(min=0, max=sizes - 1)
-    rows = _rows(sizes + n_nodes, reused, layout)
+    lengths, reused = _lengths(prompts, tries, shared, layout)
+    sizes = lengths - np.array([len(trie.tokens) for trie in tries])
+    rows = _rows(lengths, reused, layout)
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     reused[first] = 0
-    lengths = sizes - reused + n_nodes
+    lengths -= reused
     ends = lengths.cumsum()
     before = shared if layout.folded else 0
     starts = before + ends - lengths - (ends - lengths)[first][rows]
@@ -138,11 +155,24 @@ def make_grid(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, la
     return Grid(shape, rows, first, starts, reused, sizes, paths, owners, numbers, nodes, cells)
 
 
+def _lengths(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, layout: Layout) -> tuple[Numbers, Numbers]:
+    """Return how many tokens each prompt has with its trie, and how many of them the prompt before it has too.
+
+    :param prompts: token ids of each prompt, in the order of the layout.
+    :param tries: trie of each prompt's phrases, in the order of the layout.
+    :param shared: number of tokens that all prompts begin with, which are not counted.
+    :param layout: says what is shared.
+    """
+    sizes = np.array([len(prompt) for prompt in prompts]) - shared
+    # Each prompt keeps its last token, so that each phrase has a predictor of its own.
+    return sizes + np.array([len(trie.tokens) for trie in tries]), (layout.common - shared).clip(min=0, max=sizes - 1)
+
+
 def _rows(lengths: Numbers, reused: Numbers, layout: Layout) -> Numbers:
     """Return the sequence of each prompt, ``(R,)``.
 
-    :param lengths: number of own tokens of each prompt with its trie.
-    :param reused: how many of them the prompt shares with the one before it.
+    :param lengths: number of own tokens of each prompt with its trie, ``(R,)``.
+    :param reused: how many of them the prompt shares with the one before it, ``(R,)``.
     """
     if layout.folded:
         return np.zeros(len(lengths), dtype=np.int64)
@@ -154,6 +184,27 @@ def _rows(lengths: Numbers, reused: Numbers, layout: Layout) -> Numbers:
         row, filled = (row + 1, length) if begins else (row, filled + length - shares)
         rows.append(row)
     return np.array(rows)
+
+
+def _shape(rows: Numbers, lengths: Numbers, reused: Numbers) -> tuple[int, int]:
+    """Return the number of sequences, and the number of tokens of the longest one.
+
+    :param rows: sequence of each prompt, ``(R,)``.
+    :param lengths: number of own tokens of each prompt with its trie, ``(R,)``.
+    :param reused: how many of them the prompt shares with the one before it, ``(R,)``.
+    """
+    own = lengths - np.where(np.diff(rows, prepend=-1), 0, reused)
+    return int(rows[-1]) + 1, int(np.bincount(rows, own).max())
+
+
+def _compared(shape: tuple[int, int], shared: int) -> int:
+    """Return the number of pairs of a token and one that it is compared with."""
+    return shape[0] * shape[1] * (shared + shape[1])
+
+
+def _cost(shape: tuple[int, int], shared: int, width: int) -> int:
+    """Return the multiplications of a layer, divided by twice its width."""
+    return _compared(shape, shared) + shape[0] * shape[1] * 6 * width
 
 
 def tree_mask(grid: Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:

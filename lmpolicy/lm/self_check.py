@@ -44,6 +44,10 @@ MAX_BOUND = 512
 """Largest such number that a check runs longer texts than."""
 
 
+SEVERAL = 96
+"""Number of tokens of a sequence that holds several of the prompts of the check."""
+
+
 @th.no_grad()
 def choose_forward(lm: Any, name: str, limits: CacheLimits) -> Forward:
     """Choose the fastest forward pass whose log-probabilities equal the naive ones.
@@ -104,7 +108,7 @@ class _Check:
         for by_layer in self._packable():
             folded = PackedForward(self.lm, by_layer, max_bytes=self.limits.prefixes)
             rows = PackedForward(self.lm, by_layer, fold_tokens=0, row_tokens=0)
-            several = PackedForward(self.lm, by_layer, fold_tokens=0)
+            several = PackedForward(self.lm, by_layer, fold_tokens=0, row_tokens=SEVERAL)
             try:
                 for forward in (folded, folded, rows, rows, several):  # second calls use what the first remembered
                     self._hold(forward, noise)

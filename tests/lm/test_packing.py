@@ -8,7 +8,7 @@ from helpers.phrase_sets import PHRASES, Phrases, phrase_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmpolicy.lm.grid import Layout
+from lmpolicy.lm.grid import Layout, make_grid
 from lmpolicy.lm.packing import Packed, pack, pack_plain, shared_length
 from lmpolicy.lm.trie import Trie, build_trie
 
@@ -166,3 +166,42 @@ def test_plain_sequences() -> None:
     sets: list[Phrases] = [((1, 2, 3), (1, 4), (5, 6)), ((1,), (2,))]
     packed = check_layout("plain", [[7, 8], [9]], sets, 3)
     assert packed.input_ids.tolist() == [[7, 8, 1, 2], [7, 8, 5, 0], [9, 0, 0, 0]]  # one for each leaf, not each phrase
+
+
+def cost(shape: tuple[int, int], shared: int, width: int) -> int:
+    """Multiplications of a layer: what the weights take, and what the comparison of each token with each key takes."""
+    sequences, tokens = shape
+    return sequences * tokens * (12 * width**2 + 2 * width * (shared + tokens))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.lists(st.integers(0, 3), max_size=12),
+    rows=st.lists(st.tuples(token_rows, phrase_sets), min_size=1, max_size=12),
+    width=st.integers(1, 64),
+)
+def test_no_layout_is_cheaper(start: list[int], rows: list[tuple[list[int], Phrases]], width: int) -> None:
+    prompts = [np.array(start + rest) for rest, _ in rows]
+    tries = [build_trie(phrases) for _, phrases in rows]
+    shared = shared_length(prompts)
+    tree = Layout.tree(prompts)
+
+    def reckoned(layout: Layout) -> int:
+        ordered = [prompts[n] for n in layout.order], [tries[n] for n in layout.order]
+        return cost(make_grid(*ordered, shared, layout).shape, shared, width)
+
+    longest = max(len(prompt) - shared + len(trie.tokens) for prompt, trie in zip(prompts, tries, strict=True))
+    considered, row_tokens = [Layout.apart(len(prompts))], longest
+    while row_tokens < 2 * (len(tries) * longest + 1):
+        considered.append(Layout.tree(prompts, row_tokens))
+        row_tokens = int(row_tokens * 2**0.5) + 1
+    assert reckoned(tree.cheapest(prompts, tries, shared, width)) == min(map(reckoned, considered))
+
+
+def test_masks_stay_small_where_long_sequences_would_be_cheapest() -> None:
+    prompts = [np.r_[np.arange(1000), [1000 + n], np.arange(400)] for n in range(64)]
+    tries = [build_trie(((1,), (2,)))] * len(prompts)
+    layout = Layout.tree(prompts).cheapest(prompts, tries, 0, 8192)  # all in one sequence: 26 000² entries
+    sequences, tokens = make_grid([prompts[n] for n in layout.order], tries, 0, layout).shape
+    assert sequences < 64
+    assert sequences * tokens**2 <= 64 * 1401**2

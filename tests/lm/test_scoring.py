@@ -12,6 +12,7 @@ from helpers.lm_tools import (
     CONTEXT,
     MODELS,
     SHARED,
+    SYSTEM,
     UNSHARED,
     assert_same,
     count_rows,
@@ -25,8 +26,11 @@ from helpers.lm_tools import (
     scores_of,
     weighted,
 )
+from transformers import DynamicCache
 
-from lmpolicy import LMActorCriticPolicy
+from lmpolicy import LMActorCriticPolicy, Prompt
+from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.packing import Packed
 from lmpolicy.lm.scorer import ILLEGAL
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
@@ -38,6 +42,40 @@ BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHA
 def test_equals_naive(tiny_models: dict[str, Path], name: str, attention: str, batch: str) -> None:
     policy = make_policy(tiny_models[name], attention=attention)
     assert_same(policy, BATCHES[batch])
+
+
+def houses(n_games: int = 4, n_turns: int = 5) -> list[Prompt]:
+    """Turns of games, each of which begins with a goal of its own that is longer than what happens."""
+    goals = [
+        f"Goal {game}: take the {game} key from the safe and put it on the stove of room {game}" for game in "abcdef"
+    ]
+    actions = ("go north", "take the key", "put the key on the stove", "go")
+    return [
+        prompt(f"{goal}. You see {'a door and ' * turn}a box.", actions[: 2 + turn % 3], SYSTEM)
+        for goal in goals[:n_games]
+        for turn in range(n_turns)
+    ]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+def test_prompts_of_several_games_share_sequences_and_equal_naive(
+    tiny_models: dict[str, Path], name: str, training: bool
+) -> None:
+    policy = make_policy(tiny_models[name])
+    policy.set_training_mode(training)
+    forward = policy.actor.scorer.forward
+    assert isinstance(forward, PackedForward)
+    shapes, run = [], forward._run
+
+    def watched(packed: Packed, cache: DynamicCache | None) -> tuple[th.Tensor, th.Tensor]:
+        shapes.append((tuple(packed.input_ids.shape), len(packed.index)))
+        return run(packed, cache)
+
+    forward.fold_tokens, forward._run = 0, watched  # type: ignore[method-assign]
+    assert_same(policy, houses())
+    (sequences, _), n_prompts = shapes[0]
+    assert 1 < sequences < n_prompts == len(houses())
 
 
 @pytest.mark.parametrize("value_gradient", [False, True])
