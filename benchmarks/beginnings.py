@@ -42,8 +42,8 @@ FIELDS = (
     "processor",
     "torch",
 )
-ENVS = ("Blackjack-v1", "CartPole-v1", "Taxi-v4", "textworld-house")
-"""Ids, and a task of the benchmark of learning, whose extra is `textworld`."""
+ENVS = ("Blackjack-v1", "CartPole-v1", "Taxi-v4", "textworld-house", "textworld-house-brief")
+"""Ids, and tasks of the benchmark of learning, whose extra is `textworld`."""
 MINIBATCH = 512
 """Env steps of random play that the prompts are from."""
 MOST = 128

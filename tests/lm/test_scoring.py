@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from transformers import DynamicCache
 from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.packing import Packed
+from lmpolicy.lm.queries import Query
 from lmpolicy.lm.scorer import ILLEGAL
 
 BATCHES = {"shared prefix": SHARED, "no shared prefix": UNSHARED, "one row": SHARED[:1]}
@@ -154,6 +156,26 @@ def test_micro_batches_bound_what_one_forward_sees(llama: str) -> None:
     (scores.sum() + values.sum()).backward()
     assert max(rows) == 2
     assert sum(rows) == 10  # each row once forwards, once again for the backward pass
+
+
+def test_micro_batches_hold_prompts_that_begin_alike(llama: str) -> None:
+    policy = make_policy(llama, micro_batch_size=5)
+    scorer = policy.actor.scorer
+    batches, score = [], scorer._score
+
+    def watched(queries: Sequence[Query]) -> Any:
+        batches.append([policy.backbone.tokenizer.decode(query.context) for query in queries])
+        return score(queries)
+
+    scorer._score = watched  # type: ignore[method-assign]
+    prompts = houses(n_games=4, n_turns=5)
+    with th.no_grad():
+        shuffled = scored_batch(policy, prompts[::2] + prompts[1::2])
+    games = [{text.split("Goal ")[1][0] for text in batch} for batch in batches]
+    assert sorted(map(sorted, games)) == [["a"], ["b"], ["c"], ["d"]]
+    expected = naive_batch(policy, prompts[::2] + prompts[1::2])
+    for found, wanted in zip(shuffled, expected, strict=True):
+        th.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
 
 
 def test_micro_batches_bound_the_rollout_too(llama: str) -> None:
