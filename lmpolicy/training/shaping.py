@@ -61,7 +61,7 @@ class PotentialShaper:
     potential: Callable[[Any], float]
     """A number for an observation. A frozen dataclass has a ``repr`` that tells its parameters; a function has not."""
     gamma: float = 0.99
-    """The discount of the learner."""
+    """The discount of the learner. :class:`~lmpolicy.Hyperparameters` put theirs in its place."""
 
     def __call__(self, env: gym.Env) -> PotentialShaping:
         """Wrap an env.

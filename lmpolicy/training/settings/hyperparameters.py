@@ -19,6 +19,7 @@ from lmpolicy.lm.optimizer_steps import find_optimizer
 from lmpolicy.lm.reference import Reference
 from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, ReferenceSchedule
 from lmpolicy.training.settings.env_settings import EnvSettings
+from lmpolicy.training.shaping import PotentialShaper
 
 WARMUP_STEPS = 1_024
 """Env steps for the critic alone, after a warm start."""
@@ -98,6 +99,12 @@ class Hyperparameters(EnvSettings):
     reference: Mapping[str, Any] | None = None
     """Arguments of :class:`~lmpolicy.Reference`, which holds the policy near what it was. ``beta`` may be a pair. None:
     nothing holds it."""
+
+    def __post_init__(self) -> None:
+        """Check the settings of the env, and shape rewards with the learner's discount: another changes the task."""
+        super().__post_init__()
+        if isinstance(self.training_wrapper, PotentialShaper):
+            object.__setattr__(self, "training_wrapper", replace(self.training_wrapper, gamma=self.gamma))
 
     @property
     def ppo(self) -> dict[str, Any]:

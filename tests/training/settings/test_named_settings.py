@@ -26,13 +26,22 @@ from lmpolicy import (
 )
 from lmpolicy.envs import TEXT_WORLD
 from lmpolicy.training.settings.named_settings import NAMED_SETTINGS
-from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
+from lmpolicy.training.shaping import DiscoveryReward, MountainCarEnergy, PotentialShaper, PotentialShaping
 
 GRIDS = ("BabyAI-GoToLocal-v0", "MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0")
 
 
 def name(settings: Hyperparameters) -> str:
     return f"{settings.env_id} {dict(settings.env_kwargs)}"
+
+
+def test_rewards_are_shaped_with_the_discount_of_the_learner() -> None:
+    settings = replace(hyperparameters("MountainCar-v0"), gamma=0.9)
+    assert settings.training_wrapper == PotentialShaper(MountainCarEnergy(), gamma=0.9)
+    assert f"{settings.training_wrapper}" in f"{settings}"
+    other = replace(settings, gamma=0.5, training_wrapper=PotentialShaper(MountainCarEnergy(7.0)))
+    assert other.training_wrapper == PotentialShaper(MountainCarEnergy(7.0), gamma=0.5)
+    assert replace(other, training_wrapper=DiscoveryReward).training_wrapper is DiscoveryReward
 
 
 @pytest.mark.parametrize("settings", [*NAMED_SETTINGS, *map(hyperparameters, GRIDS)], ids=name)
