@@ -46,6 +46,28 @@ def sorted_by_prefix(prompts: Sequence[NDArray[np.int64]]) -> tuple[list[int], l
     return order, [common_prefix(prompts[a], prompts[b]) for a, b in itertools.pairwise(order)]
 
 
+def micro_batches(texts: Sequence[NDArray[np.int64]], size: int, share: bool) -> list[list[int]]:
+    """Split a batch into parts that run one after another.
+
+    Texts of similar length run together, because padding costs time; or those that begin alike, if that saves more.
+
+    :param texts: token ids of each text.
+    :param size: largest number of texts of a part.
+    :param share: whether what texts begin alike with runs once.
+    :return: places of the texts of each part.
+    """
+    orders = [np.argsort([len(text) for text in texts], kind="stable").tolist()]
+    if share:
+        orders.append(sorted_by_prefix(texts)[0])
+    ways = [[order[start : start + size] for start in range(0, len(order), size)] for order in orders]
+    return min(ways, key=lambda parts: sum(_n_tokens([texts[place] for place in part]) for part in parts))
+
+
+def _n_tokens(texts: Sequence[NDArray[np.int64]]) -> int:
+    """Return about how many tokens run for texts: padded to the longest, less what is shared."""
+    return len(texts) * max(map(len, texts)) - sum(sorted_by_prefix(texts)[1])
+
+
 def shares(texts: Sequence[NDArray[np.int64]], n_parts: int) -> list[list[int]]:
     """Share texts out, with about as many tokens to run for each process.
 

@@ -13,7 +13,7 @@ from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
 from lmpolicy.lm.encoder_decoder_check import choose_encoder_decoder
 from lmpolicy.lm.forward import Forward
-from lmpolicy.lm.grouping import group_by_prefix, in_order, sorted_by_prefix
+from lmpolicy.lm.grouping import group_by_prefix, in_order, micro_batches
 from lmpolicy.lm.layers import frozen_depth
 from lmpolicy.lm.packing import Packed
 from lmpolicy.lm.prefixes import Tokens
@@ -163,20 +163,14 @@ class Scorer:
     def run(self, queries: Sequence[Query]) -> Scores:
         """Score queries in this process, in micro-batches.
 
-        Contexts that begin alike run together, because what they share runs once. Where nothing is shared, those of
-        similar length do, because padding costs time.
-
         :param queries: any number of queries above 0.
         """
         size = self.micro_batch_size or len(queries)
         if len(queries) <= size:
             return self._score(queries)
-        contexts = [query.context for query in queries]
-        if self.forward.sampling is None:
-            order = np.argsort([len(context) for context in contexts], kind="stable").tolist()
-        else:
-            order, _ = sorted_by_prefix(contexts)
-        parts = [[queries[number] for number in order[start : start + size]] for start in range(0, len(order), size)]
+        places = micro_batches([query.context for query in queries], size, share=self.forward.sampling is not None)
+        order = [place for part in places for place in part]
+        parts = [[queries[place] for place in part] for part in places]
         if th.is_grad_enabled():  # so that the activations of one part exist at a time
             return Scores(*in_order([checkpoint(self._score, part, use_reentrant=False) for part in parts], order))
         return Scores(*in_order([self._score(part) for part in parts], order))

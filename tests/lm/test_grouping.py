@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lmpolicy.lm import grouping
 from lmpolicy.lm.forward import PackedForward
-from lmpolicy.lm.grouping import common_prefix, group_by_prefix
+from lmpolicy.lm.grouping import common_prefix, group_by_prefix, micro_batches
 from lmpolicy.lm.prefixes import MAX_PREFIXES
 from lmpolicy.text.spaces import row_bytes
 
@@ -99,3 +99,15 @@ def test_remembered_prefixes_are_bounded_and_follow_each_other(llama: str) -> No
         latest = MAX_PREFIXES + 5
         forward._run_prefix(tokens(latest, 2, 3, 4))  # goes on where the one before ended
         assert [len(prefix.tokens) for prefix in forward.prefixes.kept if prefix.tokens[0] == latest] == [4]
+
+
+def test_micro_batches_save_tokens() -> None:
+    def parts(texts: list[list[int]], share: bool) -> list[list[int]]:
+        return [sorted(part) for part in micro_batches([np.array(text) for text in texts], 2, share)]
+
+    games = [[1, *range(9), 5], [2, *range(9), 5, 6], [1, *range(9), 7, 8], [2, *range(9), 4]]
+    assert parts(games, share=True) == [[0, 2], [1, 3]]
+    assert parts(games, share=False) == [[0, 3], [1, 2]]
+    lengths = [[1], [2, *range(20)], [2], [1, *range(20)]]
+    assert parts(lengths, share=True) == [[0, 2], [1, 3]]
+    assert parts([[1], [2], [3]], share=True) == [[0, 1], [2]]
