@@ -81,19 +81,18 @@ class Layout:
         :param shared: number of tokens that all prompts begin with, and that were run before.
         :param width: hidden size of the model.
         """
-        alone = Layout.apart(len(prompts))
-        lengths, reused = _lengths([prompts[n] for n in self.order], [tries[n] for n in self.order], shared, self)
-        longest = int(lengths.max())
-        shape = (len(prompts), longest)
-        most, best, chosen = max(MASK_CELLS, _compared(shape, shared)), _cost(shape, shared, width), alone
-        row_tokens = longest
-        while shape[0] > 1:
-            layout = replace(self, row_tokens=row_tokens)
-            shape = _shape(_rows(lengths, reused, layout), lengths, reused)
-            if _compared(shape, shared) <= most and _cost(shape, shared, width) < best:
-                best, chosen = _cost(shape, shared, width), layout
+        _, lengths, reused = _lengths([prompts[n] for n in self.order], [tries[n] for n in self.order], shared, self)
+        row_tokens = int(lengths.max())
+        layouts, shapes = [Layout.apart(len(prompts))], [(len(prompts), row_tokens)]
+        while shapes[-1][0] > 1:
+            layouts.append(replace(self, row_tokens=row_tokens))
+            shapes.append(_shape(_rows(lengths, reused, layouts[-1]), lengths, reused))
             row_tokens = int(row_tokens * LONGER) + 1
-        return chosen
+        sequences, tokens = np.array(shapes).T
+        compared = sequences * tokens * (shared + tokens)
+        costs = compared + sequences * tokens * 6 * width  # the multiplications of a layer, divided by 2 * width
+        small = compared <= max(MASK_CELLS, compared[0])
+        return layouts[int(np.where(small, costs, np.inf).argmin())]
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,7 @@ def make_grid(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, la
     :param shared: number of tokens that all prompts begin with.
     :param layout: which prompts share a sequence.
     """
-    lengths, reused = _lengths(prompts, tries, shared, layout)
-    sizes = lengths - np.array([len(trie.tokens) for trie in tries])
+    sizes, lengths, reused = _lengths(prompts, tries, shared, layout)
     rows = _rows(lengths, reused, layout)
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     reused[first] = 0
@@ -155,8 +153,10 @@ def make_grid(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, la
     return Grid(shape, rows, first, starts, reused, sizes, paths, owners, numbers, nodes, cells)
 
 
-def _lengths(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, layout: Layout) -> tuple[Numbers, Numbers]:
-    """Return how many tokens each prompt has with its trie, and how many of them the prompt before it has too.
+def _lengths(
+    prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, layout: Layout
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return how many own tokens each prompt has, how many with its trie, and how many the prompt before it has too.
 
     :param prompts: token ids of each prompt, in the order of the layout.
     :param tries: trie of each prompt's phrases, in the order of the layout.
@@ -165,7 +165,8 @@ def _lengths(prompts: Sequence[Numbers], tries: Sequence[Trie], shared: int, lay
     """
     sizes = np.array([len(prompt) for prompt in prompts]) - shared
     # Each prompt keeps its last token, so that each phrase has a predictor of its own.
-    return sizes + np.array([len(trie.tokens) for trie in tries]), (layout.common - shared).clip(min=0, max=sizes - 1)
+    reused = (layout.common - shared).clip(min=0, max=sizes - 1)
+    return sizes, sizes + np.array([len(trie.tokens) for trie in tries]), reused
 
 
 def _rows(lengths: Numbers, reused: Numbers, layout: Layout) -> Numbers:
@@ -195,16 +196,6 @@ def _shape(rows: Numbers, lengths: Numbers, reused: Numbers) -> tuple[int, int]:
     """
     own = lengths - np.where(np.diff(rows, prepend=-1), 0, reused)
     return int(rows[-1]) + 1, int(np.bincount(rows, own).max())
-
-
-def _compared(shape: tuple[int, int], shared: int) -> int:
-    """Return the number of pairs of a token and one that it is compared with."""
-    return shape[0] * shape[1] * (shared + shape[1])
-
-
-def _cost(shape: tuple[int, int], shared: int, width: int) -> int:
-    """Return the multiplications of a layer, divided by twice its width."""
-    return _compared(shape, shared) + shape[0] * shape[1] * 6 * width
 
 
 def tree_mask(grid: Grid, tries: Sequence[Trie], shared: int, folded: bool) -> NDArray[np.bool_]:

@@ -79,9 +79,8 @@ def shares(texts: Sequence[NDArray[np.int64]], n_parts: int) -> list[list[int]]:
     :param n_parts: number of processes.
     :return: places of the texts of each process, never empty; fewer parts if there are fewer texts.
     """
-    words = [text.astype(">i8").tobytes() for text in texts]  # big-endian bytes sort as the numbers do
-    order = sorted(range(len(texts)), key=words.__getitem__)
-    common = [0, *(common_prefix(texts[a], texts[b]) for a, b in itertools.pairwise(order)), 0]
+    order, between = sorted_by_prefix(texts)
+    common = [0, *between, 0]
     own = [1 + len(texts[place]) - max(common[n : n + 2]) for n, place in enumerate(order)]
     middles = np.cumsum(own) - np.array(own) / 2
     parts = np.minimum(middles * n_parts // sum(own), n_parts - 1)

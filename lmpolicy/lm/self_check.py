@@ -43,7 +43,6 @@ else than in short texts."""
 MAX_BOUND = 512
 """Largest such number that a check runs longer texts than."""
 
-
 SEVERAL = 96
 """Number of tokens of a sequence that holds several of the prompts of the check."""
 
