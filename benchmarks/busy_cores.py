@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import statistics
 import subprocess
@@ -82,7 +81,7 @@ def measure(threads: int, busy: int, seconds: float) -> float:
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
         command = [sys.executable, "-m", "benchmarks.busy_cores", "--train", str(threads), "--seconds", str(seconds)]
-        return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     finally:
         for other in others:
             other.kill()
@@ -100,7 +99,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--train", type=positive, metavar="THREADS", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.train is not None:
-        print(json.dumps(train(args.train, args.seconds)))
+        print(train(args.train, args.seconds))
         return
     ways = list(product(args.threads, args.busy))
     speeds: dict[tuple[int, int], list[float]] = {way: [] for way in ways}

@@ -43,13 +43,12 @@ class BestPlay:
     def __init__(self, cells: int = 360) -> None:
         env: Any = gym.make("MountainCar-v0")
         self.car = env.unwrapped
-        self.sizes = np.array([cells, cells * 3 // 4])
-        self.lowest = np.array([self.car.min_position, -self.car.max_speed])
-        self.widths = np.array([self.car.max_position - self.car.min_position, 2 * self.car.max_speed])
-        axes = [low + width * np.linspace(0, 1, size + 1) for low, width, size in self._axes()]
-        positions, velocities = np.meshgrid(*axes, indexing="ij")
+        positions = np.linspace(self.car.min_position, self.car.max_position, cells + 1)
+        velocities = np.linspace(-self.car.max_speed, self.car.max_speed, cells * 3 // 4 + 1)
+        self.axes = positions, velocities
+        positions, velocities = np.meshgrid(*self.axes, indexing="ij")
         following = [self._next(positions, velocities, action) for action in range(3)]
-        self.left = np.zeros(tuple(self.sizes + 1))
+        self.left = np.zeros_like(positions)
         change = np.inf
         while change > 1e-3:
             better = np.minimum.reduce([self._after(*state) for state in following])
@@ -64,9 +63,6 @@ class BestPlay:
         states = [self._next(np.array(position), np.array(velocity), action) for action in range(3)]
         return int(np.argmin([self._after(*state) for state in states]))
 
-    def _axes(self) -> list[tuple[float, float, int]]:
-        return list(zip(self.lowest.tolist(), self.widths.tolist(), self.sizes.tolist(), strict=True))
-
     def _next(self, position: Floats, velocity: Floats, action: int) -> tuple[Floats, Floats]:
         """Return positions and velocities after an action, as the env computes them."""
         car = self.car
@@ -77,15 +73,17 @@ class BestPlay:
 
     def _after(self, position: Floats, velocity: Floats) -> Floats:
         """Return the number of steps: the one into a state, and what is left from there."""
-        places = [
-            (axis - low) / width * size
-            for axis, (low, width, size) in zip((position, velocity), self._axes(), strict=True)
-        ]
-        i, j = (np.minimum(place.astype(int), size - 1) for place, size in zip(places, self.sizes, strict=True))
-        a, b = places[0] - i, places[1] - j
-        near, far = self.left[i, j] * (1 - b) + self.left[i, j + 1] * b, self.left[i + 1, j] * (1 - b)
-        far = far + self.left[i + 1, j + 1] * b
+        (i, a), (j, b) = map(_cell, self.axes, (position, velocity))
+        near = self.left[i, j] * (1 - b) + self.left[i, j + 1] * b
+        far = self.left[i + 1, j] * (1 - b) + self.left[i + 1, j + 1] * b
         return np.where(position >= self.car.goal_position, 1.0, 1 + near * (1 - a) + far * a)
+
+
+def _cell(axis: Floats, places: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Return the cells of an axis in which places are, and how far in them, from 0 to 1."""
+    scaled = (places - axis[0]) / (axis[-1] - axis[0]) * (len(axis) - 1)
+    cells = np.minimum(scaled.astype(np.int64), len(axis) - 2)
+    return cells, scaled - cells
 
 
 def as_it_rolls(at_rest: int) -> Rule:
