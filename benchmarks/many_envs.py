@@ -4,12 +4,15 @@
     python -m benchmarks.many_envs --seeds 100         # a part
     python -m benchmarks.many_envs --time --seeds 0    # only how long five adapters alone take, and one for all
     python -m benchmarks.many_envs --report-only       # the table from the runs that are there
+    python -m benchmarks.many_envs --set gae_lambda=0.9 'ent_coef=[0.03, -0.01]' --seeds 0 1    # other settings
 
 Trains as examples/many_envs.py does and evaluates every env as benchmarks.learning does, along the way and at the
 end, with the most likely and with sampled actions. Runs that are complete are skipped. The table says how much of the
 way from random play to the adapter of that env alone, after as many env steps in it, the one adapter for all has come.
 Writes many_envs_runs.csv and many_envs.csv beside the results of benchmarks.learning. With --time, each env is trained
-alone for as many env steps, and then all of them at once, without evaluations: many_envs_times.csv.
+alone for as many env steps, and then all of them at once, without evaluations: many_envs_times.csv. With --set, the
+example has other settings, on seeds that are not reported, and the rows go to many_envs_trials.csv; a pair is the value
+at the beginning and at the end.
 """
 
 import argparse
@@ -21,11 +24,13 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch as th
 from stable_baselines3 import PPO
+from stable_baselines3.common.utils import LinearSchedule
 
 from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
-from benchmarks.common.paths import COMPARE
+from benchmarks.common.paths import COMPARE, RESULTS
 from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.common.settings import label_of, setting
 from benchmarks.learning.tasks import BY_NAME, experiment, lm_settings
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 from lmpolicy.comparison.comparing import REPORTED
@@ -51,6 +56,7 @@ TASKS = {
 
 EVALUATIONS = 4
 RUNS, TABLE, TIMES = "many_envs_runs.csv", "many_envs.csv", "many_envs_times.csv"
+TRIALS = RESULTS / "many_envs_trials.csv"
 FIELDS = (
     "task",
     "seed",
@@ -66,6 +72,7 @@ FIELDS = (
     "torch",
     "settings",
 )
+TRIAL_FIELDS = ("trial", *FIELDS)
 ALL = "all"
 """In the table of times: the one adapter for all."""
 TIME_FIELDS = ("what", "seed", "env_steps", "minutes", "threads", "processor", "torch")
@@ -101,8 +108,35 @@ def read(folder):
     return found
 
 
+def change_example(changes):
+    """Put other values in place of those of the example.
+
+    :param changes: names of HYPERPARAMETERS and values; a pair, at the beginning and at the end, for ``ent_coef`` and
+        ``learning_rate``.
+    """
+    example = load_example("many_envs")
+    for name, value in changes:
+        if name not in example.HYPERPARAMETERS:
+            raise SystemExit(f"--set {name}: the example has {', '.join(example.HYPERPARAMETERS)}")
+        if name in ("ent_coef", "learning_rate") and not isinstance(value, tuple):
+            raise SystemExit(f"--set {name}={value}: give the ends of it, e.g. '{name}=[{value}, 0]'")
+        if name == "ent_coef":
+            example.ENT_COEF, value = value, value[0]
+        elif name == "learning_rate":
+            value = LinearSchedule(*value, end_fraction=1.0)
+        example.HYPERPARAMETERS[name] = value
+
+
+def trial_of(args):
+    """Name of a trial in its file; empty for the settings of the example."""
+    return " ".join(sorted(map(label_of, args.set)))
+
+
 def is_complete(seed, args):
     """Whether there is nothing to do."""
+    if args.set:
+        wanted = trial_of(args), str(seed), settings_of(args)
+        return any((row["trial"], row["seed"], row["settings"]) == wanted for row in read_rows(args.trials))
     rows = [row for (_, other), rows in read(args.output).items() if other == seed for row in rows]
     if rows and {row["settings"] for row in rows} != {settings_of(args)}:
         raise SystemExit(
@@ -139,8 +173,10 @@ def train(seed, args):
     along = EvaluateAlong(total // EVALUATIONS, measure)
     model.learn(total, callback=[*example.make_callbacks(), along])
     measure(model.num_timesteps, along.spent())
-    before = [row for found in read(args.output).values() for row in found]
-    write_table(args.output / RUNS, FIELDS, [*before, *rows])
+    if args.set:
+        add_rows(args.trials, TRIAL_FIELDS, [{"trial": trial_of(args), **row} for row in rows])
+    else:
+        add_rows(args.output / RUNS, FIELDS, rows)
 
 
 def machine():
@@ -228,7 +264,14 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=COMPARE, help="folder, that of benchmarks.learning")
     parser.add_argument("--time", action="store_true", help="time the trainings of all seeds, and evaluate nothing")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
+    parser.add_argument(
+        "--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="other settings of the example"
+    )
+    parser.add_argument("--trials", type=Path, default=TRIALS, help="file of what --set gives")
     args = parser.parse_args(argv)
+    if args.set and set(args.seeds) & {*REPORTED}:
+        parser.error("settings are chosen by other seeds than those that are reported: give --seeds 0 1 2")
+    change_example(args.set)
     require_packages()
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
@@ -240,7 +283,8 @@ def main(argv=None):
             print(f"seed {seed} is complete already")
             continue
         train(seed, args)
-    report(args.output)
+    if not args.set:
+        report(args.output)
 
 
 if __name__ == "__main__":

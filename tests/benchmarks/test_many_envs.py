@@ -26,6 +26,9 @@ def many_envs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(example, "ENVS", short)
     for name, value in {"n_steps": 8, "batch_size": 40, "n_epochs": 1}.items():
         monkeypatch.setitem(example.HYPERPARAMETERS, name, value)
+    for name in ("ent_coef", "gae_lambda", "learning_rate"):  # which trials change
+        monkeypatch.setitem(example.HYPERPARAMETERS, name, example.HYPERPARAMETERS[name])
+    monkeypatch.setattr(example, "ENT_COEF", example.ENT_COEF)
     named, few = many_envs.lm_settings, {"n_envs": 1, "n_steps": 8, "batch_size": 8, "n_epochs": 1}
     monkeypatch.setattr(many_envs, "lm_settings", lambda task: replace(named(task), **few))
     return many_envs
@@ -48,6 +51,33 @@ def test_run_writes_rows_for_each_env_and_is_not_repeated(
     assert table(tmp_path / "many_envs_runs.csv") == rows
     with pytest.raises(SystemExit, match="other settings"):
         many_envs.main([*arguments, "--episodes", "5"])
+
+
+def test_a_trial_has_other_settings_and_a_file_of_its_own(many_envs: ModuleType, tmp_path: Path) -> None:
+    example = load_example("many_envs")
+    changes = ["gae_lambda=0.9", "ent_coef=[0.05, -0.01]", "learning_rate=[1e-3, 1e-4]"]
+    arguments = ["--steps", "20", "--episodes", "4", "--output", str(tmp_path), "--set", *changes]
+    with pytest.raises(SystemExit):
+        many_envs.main([*arguments, "--seeds", "100"])  # is reported
+    arguments += ["--seeds", "3", "--trials", str(tmp_path / "trials.csv")]
+    many_envs.main(arguments)
+    bonus = example.make_callbacks()[1]
+    assert (bonus.start, bonus.end) == (0.05, -0.01)
+    assert (example.HYPERPARAMETERS["ent_coef"], example.HYPERPARAMETERS["gae_lambda"]) == (0.05, 0.9)
+    rate = example.HYPERPARAMETERS["learning_rate"]
+    assert [rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
+    rows = table(tmp_path / "trials.csv")
+    assert {row["trial"] for row in rows} == {"ent_coef=[0.05,-0.01] gae_lambda=0.9 learning_rate=[0.001,0.0001]"}
+    assert {row["task"] for row in rows} == {*TASKS}
+    many_envs.main(arguments)
+    assert table(tmp_path / "trials.csv") == rows, "complete"
+    assert not (tmp_path / "many_envs_runs.csv").exists()
+
+
+@pytest.mark.parametrize(("change", "told"), [("n_envs=4", "the example has n_steps"), ("ent_coef=0.1", "ends of it")])
+def test_what_the_example_has_not_is_no_setting(many_envs: ModuleType, change: str, told: str) -> None:
+    with pytest.raises(SystemExit, match=told):
+        many_envs.main(["--seeds", "3", "--set", change])
 
 
 def rows_of(seed: int, curve: dict[int, float], sampled: bool = False, **labels: str) -> list[dict[str, str]]:
