@@ -4,8 +4,8 @@ Environment: ``MountainCar-v0`` and ``MountainCarContinuous-v0``. A car rolls in
 flag stands on the right hill. Where the slope is steep, it pulls harder than the engine.
 
 Observation text: where the car is (centimetres left or right of the lowest point of the valley) and how fast
-it rolls (centimetres per step, and which way). The env's positions are taken as metres, as its documentation
-does.
+it rolls (centimetres per step, and which way; at rest, the way that the slope pulls it). The env's positions are
+taken as metres, as its documentation does.
 
 Action phrases: ``push left`` (0), ``coast`` (1), ``push right`` (2). With continuous actions, the force that
 each stands for: ``push hard left`` (-1), ``push left`` (-0.5), ``coast`` (0), ``push right`` (0.5),
@@ -71,9 +71,8 @@ class MountainCar(TextTask):
         :param observation: position (m) and velocity (m per step).
         """
         position, velocity = _cm(float(observation[0])), 100 * float(observation[1])
-        return (
-            f"Car is {side(position)} {abs(position):.0f} cm, rolls {side(velocity)} {abs(velocity):.1f} cm per step."
-        )
+        way = side(velocity or -position)
+        return f"Car is {side(position)} {abs(position):.0f} cm, rolls {way} {abs(velocity):.1f} cm per step."
 
 
 def _cm(position: float) -> float:
