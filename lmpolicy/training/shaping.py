@@ -53,9 +53,9 @@ class PotentialShaper:
     """Wrap envs in :class:`PotentialShaping`; its ``repr`` tells potential and discount.
 
     Example:
-        >>> EnvCopies("MountainCar-v0", 8, training_wrapper=PotentialShaper(MountainCarEnergy()))  # doctest: +SKIP
-        >>> PotentialShaper(MountainCarEnergy())
-        PotentialShaper(potential=MountainCarEnergy(at_flag=100.0), gamma=0.99)
+        >>> EnvCopies("MountainCar-v0", 8, training_wrapper=PotentialShaper(MountainCarSwing()))  # doctest: +SKIP
+        >>> PotentialShaper(MountainCarSwing())
+        PotentialShaper(potential=MountainCarSwing(at_rest=-100.0), gamma=0.99)
     """
 
     potential: Callable[[Any], float]
@@ -72,21 +72,26 @@ class PotentialShaper:
 
 
 @dataclass(frozen=True)
-class MountainCarEnergy:
-    """Compute the mechanical energy of the car of ``MountainCar-v0``: 0 at rest in the valley."""
+class MountainCarSwing:
+    """Compute how wide the car of ``MountainCar-v0`` swings, at most 0.
 
-    at_flag: float = 100.0
-    """Energy at rest at the flag."""
+    This is the square root of its mechanical energy, to which each push the way the car rolls adds about as much, the
+    first pushes as well as the last. The potential is 0 where the energy is that of a car at rest at the flag, and for
+    terminal states, so that the last reward makes no jump.
+    """
+
+    at_rest: float = -100.0
+    """Potential at rest at the lowest point of the valley."""
 
     def __call__(self, observation: Any) -> float:
-        """Compute the energy.
+        """Compute the potential.
 
         :param observation: position and velocity.
         """
         position, velocity = float(observation[0]), float(observation[1])
         height = 0.0025 / 3 * (math.sin(3 * position) + 1)  # the slope pulls with 0.0025 cos(3 position)
         height_of_flag = 0.0025 / 3 * (math.sin(3 * 0.5) + 1)
-        return self.at_flag * (height + velocity**2 / 2) / height_of_flag
+        return self.at_rest * (1 - min(1.0, math.sqrt((height + velocity**2 / 2) / height_of_flag)))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 from lmpolicy.training.shaping import (
     AcrobotEnergy,
     DiscoveryReward,
-    MountainCarEnergy,
+    MountainCarSwing,
     PotentialShaper,
     PotentialShaping,
 )
@@ -58,17 +58,21 @@ def test_returns_that_are_reported_are_the_envs_own() -> None:
     assert info["episode"]["r"] == 1
 
 
-def test_energy_of_the_mountain_car() -> None:
-    mountain_car_energy = MountainCarEnergy()
-    assert mountain_car_energy([-np.pi / 6, 0]) == pytest.approx(0)
-    assert mountain_car_energy([0.5, 0]) == pytest.approx(100)
+def test_swing_of_the_mountain_car() -> None:
+    swing = MountainCarSwing()
+    assert swing([-np.pi / 6, 0]) == pytest.approx(-100)
+    assert swing([0.5, 0]) == pytest.approx(0)
+    assert swing([0.5, 0.05]) == 0  # no more for speed than the flag takes
     env = gym.make("MountainCar-v0")
     observation, _ = env.reset(seed=0)
-    start = mountain_car_energy(observation)
-    for _ in range(60):  # pushing along with the speed only ever adds energy, up to errors of the env's coarse steps
+    gains, last = [], swing(observation)
+    for _ in range(60):  # pushed as it rolls, which widens the swing by about as much early as late
         observation, _, terminated, _, _ = env.step(2 if observation[1] >= 0 else 0)
         assert not terminated
-    assert mountain_car_energy(observation) > start + 10
+        gains.append(swing(observation) - last)
+        last = swing(observation)
+    assert sum(gains[:30]) > 10
+    assert sum(gains[30:]) == pytest.approx(sum(gains[:30]), rel=0.5)
 
 
 def test_energy_of_the_acrobot() -> None:
@@ -90,13 +94,13 @@ def test_energy_of_the_acrobot() -> None:
 
 
 def test_a_shaper_wraps_and_tells_its_parameters() -> None:
-    shaper = PotentialShaper(MountainCarEnergy(at_flag=7.0), gamma=0.5)
-    assert repr(shaper) == "PotentialShaper(potential=MountainCarEnergy(at_flag=7.0), gamma=0.5)"
+    shaper = PotentialShaper(MountainCarSwing(at_rest=-7.0), gamma=0.5)
+    assert repr(shaper) == "PotentialShaper(potential=MountainCarSwing(at_rest=-7.0), gamma=0.5)"
     env = shaper(gym.make("MountainCar-v0"))
     assert env.gamma == 0.5
     start = env.potential(env.reset(seed=0)[0])
     observation, reward, *_ = env.step(2)
-    assert reward == pytest.approx(-1 + 0.5 * MountainCarEnergy(7.0)(observation) - start)
+    assert reward == pytest.approx(-1 + 0.5 * MountainCarSwing(-7.0)(observation) - start)
     assert AcrobotEnergy(-10.0)([1, 0, 1, 0, 0, 0]) == pytest.approx(-10)
 
 

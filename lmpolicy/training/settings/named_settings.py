@@ -18,7 +18,7 @@ from lmpolicy.envs import (
 )
 from lmpolicy.training.settings.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
-from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarEnergy, PotentialShaper
+from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarSwing, PotentialShaper
 
 
 def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
@@ -221,7 +221,7 @@ NAMED_SETTINGS = (
         "MountainCar-v0",
         **READ,
         total_timesteps=70_000,
-        training_wrapper=PotentialShaper(MountainCarEnergy()),
+        training_wrapper=PotentialShaper(MountainCarSwing()),
         n_envs=16,
         n_steps=256,
         batch_size=1024,
