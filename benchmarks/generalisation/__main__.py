@@ -7,6 +7,7 @@
 
 grid: trained on BabyAI-GoToObj-v0, but on no mission that names purple or a box; tested on such missions, with words
 that neither training nor the bundled LM has read, with synonyms of actions, another phrasing, and a larger room.
+wordings: the same tests, after a training in three wordings side by side; none is the one that is tested.
 text: trained on games of TextWorld's coin collector; tested on games of the same size that it has not seen, on larger
 ones, on ones with side rooms, and on another challenge. Needs ``pip install "lmpolicy[textworld]"``.
 

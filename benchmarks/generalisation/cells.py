@@ -14,7 +14,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of
+from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of, training_env, wordings
 from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
@@ -75,7 +75,9 @@ class Training:
         """A few characters that change with whatever decides about what is learnt."""
         if self.model == RANDOM:
             return ""
-        return short_hash((describe(self.settings), describe_model(self.settings.model, False)))
+        what = describe(self.settings), describe_model(self.settings.model, False)
+        tasks = wordings(self.world)
+        return short_hash((*what, describe(tasks)) if tasks else what)
 
     def folder(self, runs: Path) -> Path:
         """Where checkpoints are, and then what was learnt.
@@ -92,7 +94,7 @@ class Training:
         folder, settings = self.folder(runs), self.settings
         if (folder / TRAINED).exists():
             return PPO.load(folder / TRAINED, device=self.device)
-        env = settings.make_env(self.seed)
+        env = training_env(self.world, settings, self.seed)
         callbacks = [*settings.callbacks(), Checkpoints(folder)]
         if newest_checkpoint(folder) is None:
             model: OnPolicyAlgorithm = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
+from stable_baselines3.common.vec_env import VecEnv
 
 import lmpolicy
-from lmpolicy import Hyperparameters
+from lmpolicy import EnvCopies, Hyperparameters, make_multi_env
 from lmpolicy.envs import TEXT_WORLD, MiniGrid, TextWorld
 
 HELD_OUT = ("purple", "box")
@@ -99,6 +100,28 @@ SYNONYMS = {
     "drop": "put down",
     "toggle": "use",
 }
+WORDINGS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "plain": {},
+    "goal first": {
+        "words": {
+            r"Mission: (.*?)\. You face (\w+) and carry (.*?)\.": r"Goal: \1. Facing \2, with \3 in hand.",
+            "You see": "Visible:",
+            r"steps? forward": "in front",
+            r"steps? (left|right)": r"on the \1",
+        },
+        "phrases": {"turn left": "face left", "turn right": "face right", "go forward": "step ahead", "pick up": "take"},
+    },
+    "goal last": {
+        "words": {
+            r"Mission: (.*?)\. You face (\w+) and carry (.*?)\. (.*)": r"\4 You head \2 and have \3. You must \1.",
+            "You see": "There is",
+            r"steps? forward": "straight on",
+            r"steps? (left|right)": r"over to the \1",
+        },
+        "phrases": {"turn left": "left turn", "turn right": "right turn", "go forward": "move on", "drop": "lay down"},
+    },
+}
+"""What the world ``wordings`` is trained in, side by side; none has what ``another phrasing`` or the synonyms say."""
 GRID = (
     Condition("as trained", {"training_wrapper": as_trained}),
     Condition("missions that name purple", {"training_wrapper": asks_for("purple")}),
@@ -120,7 +143,33 @@ TEXT = (
     Condition("the same, useful commands only", {"task": USEFUL}, {**COINS, **UNSEEN, "level": 105}),
     Condition("another challenge: treasure hunter", env_kwargs={"challenge": "treasure_hunter", "level": 5, **UNSEEN}),
 )
-WORLDS = {"grid": ("BabyAI-GoToObj-v0", GRID), "text": (TEXT_WORLD, TEXT)}
+GO_TO = "BabyAI-GoToObj-v0"
+WORLDS = {"grid": (GO_TO, GRID), "wordings": (GO_TO, GRID), "text": (TEXT_WORLD, TEXT)}
+
+
+def wordings(world: str) -> dict[str, MiniGrid]:
+    """The tasks that a world is trained with side by side, by name; empty if it has one alone."""
+    return {name: Reworded(**words) for name, words in WORDINGS.items()} if world == "wordings" else {}
+
+
+def training_env(world: str, settings: Hyperparameters, seed: int) -> VecEnv:
+    """The env of a training, with as many copies in all as the settings have.
+
+    :param world: its name.
+    :param settings: of the training.
+    :param seed: of the first copy.
+    """
+    tasks = wordings(world)
+    if not tasks:
+        return settings.make_env(seed)
+    shares = [len(range(one, settings.n_envs, len(tasks))) for one in range(len(tasks))]
+    copies = [
+        EnvCopies(settings.env_id, n, settings.env_kwargs, task, settings.training_wrapper, name=name)
+        for n, (name, task) in zip(shares, tasks.items(), strict=True)
+        if n
+    ]
+    scaled = settings.normalize_reward
+    return make_multi_env(copies, seed, normalize_reward=scaled, gamma=settings.gamma, **settings.wrapper_kwargs)
 
 
 def settings_of(world: str, condition: Condition) -> Hyperparameters:

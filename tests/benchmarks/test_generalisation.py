@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from benchmarks.common.rows import read_rows
 from benchmarks.generalisation import __main__ as benchmark
 from benchmarks.generalisation import cells
 from benchmarks.generalisation.report import table
-from benchmarks.generalisation.worlds import GRID, HELD_OUT, as_trained, asks_for, settings_of
+from benchmarks.generalisation.worlds import GRID, HELD_OUT, as_trained, asks_for, settings_of, training_env
 from lmpolicy import models
 
 
@@ -59,13 +60,15 @@ def test_a_row_for_each_model_seed_and_condition(
         command("--model", "random", "--seeds", "3", "--episodes", "5")
 
 
+@pytest.mark.parametrize("world", ["grid", "wordings"])
 def test_it_goes_on_where_it_was_interrupted(
+    world: str,
     command: Callable[..., list[dict[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    arguments = ("--model", "bundled", "--seeds", "3")
+    arguments = ("--model", "bundled", "--seeds", "3", "--worlds", world)
     whole = command(*arguments, "--checkpoints", str(tmp_path / "others"))
     (tmp_path / "table.csv").unlink()
     train, test, tested = PPO.train, cells.Cell.test, []
@@ -110,6 +113,33 @@ def test_what_decides_about_a_result_is_the_same_after_a_test() -> None:
         assert cells.Cell(training, condition, 4).digest == before, condition.name
 
 
+def test_several_wordings_side_by_side_and_none_that_is_tested() -> None:
+    settings = settings_of("wordings", GRID[0])
+    env = training_env("wordings", settings, 0)
+    env.reset()
+    found = {name: str(prompt) for name, prompt in zip(env.get_attr("env_id"), env.get_attr("prompt"), strict=True)}
+    assert env.num_envs == settings.n_envs
+    assert list(found) == ["plain", "goal first", "goal last"]
+    assert re.search(r"Goal: go to the \w+ \w+\. Facing \w+, with nothing in hand\. Visible:", found["goal first"])
+    assert re.search(r"You head \w+ and have nothing\. You must go to the \w+ \w+\.", found["goal last"])
+    tested = {prompt for name in ("another phrasing", "synonyms of actions") for prompt in prompts_of(name)}
+    new = ("Your task", "You look", "In view", "ahead and", "rotate left", "walk on", "grab", "put down", " use")
+    for word in new:
+        assert any(word in prompt for prompt in tested), word
+        assert not any(word in prompt for prompt in found.values()), word
+    digests = [cells.Training(world, "bundled", 3).digest for world in ("grid", "wordings")]
+    assert digests[0] != digests[1]
+
+
+def prompts_of(condition: str) -> list[str]:
+    (one,) = [one for one in GRID if one.name == condition]
+    env, found = settings_of("grid", one).make_env(0, 1), []
+    for _ in range(15):
+        env.reset()
+        found.append(str(env.get_attr("prompt")[0]))
+    return found
+
+
 def test_the_table() -> None:
     rows = [
         {"world": "grid", "condition": "as trained", "model": model, "seed": seed, "success": success}
@@ -132,13 +162,7 @@ def test_results_from_before_are_read(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_conditions_change_what_they_name() -> None:
-    prompts: dict[str, list[str]] = {}
-    for condition in GRID:
-        env = settings_of("grid", condition).make_env(0, 1)
-        prompts[condition.name] = []
-        for _ in range(15):
-            env.reset()
-            prompts[condition.name].append(str(env.get_attr("prompt")[0]))
+    prompts = {condition.name: prompts_of(condition.name) for condition in GRID}
     missions = {
         name: [text.partition("ission: ")[2].partition(".")[0] for text in found] for name, found in prompts.items()
     }
