@@ -109,7 +109,7 @@ WORDINGS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             r"steps? forward": "in front",
             r"steps? (left|right)": r"on the \1",
         },
-        "phrases": {"turn left": "face left", "turn right": "face right", "go forward": "step ahead", "pick up": "take"},
+        "phrases": {"turn left": "face left", "turn right": "face right", "go forward": "step on", "pick up": "take"},
     },
     "goal last": {
         "words": {

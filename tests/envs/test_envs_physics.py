@@ -114,7 +114,7 @@ def test_mountain_car_examples(env_id: str) -> None:
     env, task = make(env_id)
     assert task.format_observation(np.array([-0.83, 0.0421])) == "Car is left 31 cm, rolls right 4.2 cm per step."
     assert task.format_observation(np.array([0.5, -0.07])) == "Car is right 102 cm, rolls left 7.0 cm per step."
-    for position, pull in ((-0.45, "left"), (-0.6, "right")):  # at rest, what it will do: with 0.0 alone, always the same
+    for position, pull in ((-0.45, "left"), (-0.6, "right")):  # what it is about to do
         at_rest = task.format_observation(np.array([position, 0.0]))
         assert f"rolls {pull} 0.0 cm" in at_rest
         assert f"rolls {pull} 0." in step_from(env, task, [position, 0.0], "coast")
