@@ -121,7 +121,8 @@ def change_example(changes):
         if name in ("ent_coef", "learning_rate") and not isinstance(value, tuple):
             raise SystemExit(f"--set {name}={value}: give the ends of it, e.g. '{name}=[{value}, 0]'")
         if name == "ent_coef":
-            example.ENT_COEF, value = value, value[0]
+            vars(example)["ENT_COEF"] = value
+            value = value[0]
         elif name == "learning_rate":
             value = LinearSchedule(*value, end_fraction=1.0)
         example.HYPERPARAMETERS[name] = value
