@@ -7,6 +7,7 @@ All rules play Gymnasium's own env from 200 starts, evenly spread over those tha
 
 * as it rolls: the car is always pushed the way it rolls, and to the right where it rests.
 * as it rolls, first left: the same, and to the left where it rests.
+* as it rolls, first as the slope pulls: the same, and down the slope where it rests.
 * as it rolls, best first push: for each start, the better of both.
 * best: as value iteration says.
 * best, on the words: the same, given position and velocity as the words round them.
@@ -94,6 +95,15 @@ def as_it_rolls(at_rest: int) -> Rule:
     return lambda position, velocity: RIGHT if velocity > 0 else LEFT if velocity < 0 else at_rest
 
 
+def as_the_slope_pulls(position: float, velocity: float) -> int:
+    """Push the way the car rolls, and down the slope where it does not.
+
+    :param position: of the car.
+    :param velocity: of the car.
+    """
+    return as_it_rolls(LEFT if position > LOWEST else RIGHT)(position, velocity)
+
+
 def on_the_words(rule: Rule) -> Rule:
     """Give a rule position and velocity as the words round them: to a centimetre, and to a tenth of it per step.
 
@@ -132,6 +142,7 @@ def main(argv: list[str] | None = None) -> None:
     found = {
         "as it rolls": right,
         "as it rolls, first left": left,
+        "as it rolls, first as the slope pulls": returns(as_the_slope_pulls),
         "as it rolls, best first push": np.maximum(right, left),
         "best": returns(best),
         "best, on the words": returns(on_the_words(best)),

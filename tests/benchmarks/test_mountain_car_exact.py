@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from benchmarks import mountain_car_exact
-from benchmarks.mountain_car_exact import LEFT, RIGHT, STARTS, BestPlay, as_it_rolls, on_the_words, returns
+from benchmarks.mountain_car_exact import (
+    LEFT,
+    RIGHT,
+    STARTS,
+    BestPlay,
+    as_it_rolls,
+    as_the_slope_pulls,
+    on_the_words,
+    returns,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +44,7 @@ def test_the_env_moves_as_the_play_reckons(best: BestPlay) -> None:
 
 def test_rules() -> None:
     assert [as_it_rolls(RIGHT)(0.0, velocity) for velocity in (-0.1, 0.0, 0.1)] == [LEFT, RIGHT, RIGHT]
+    assert [as_the_slope_pulls(*state) for state in ((-0.5, 0.0), (-0.55, 0.0), (-0.55, -0.01))] == [LEFT, RIGHT, LEFT]
     seen = []
     on_the_words(lambda position, velocity: seen.append((position, velocity)) or 0)(-0.4512, 0.01234)
     ((position, velocity),) = seen
@@ -48,4 +58,6 @@ def test_the_table(tmp_path: Path) -> None:
     with output.open(newline="") as file:
         rows = {row["rule"]: float(row["mean_return"]) for row in csv.DictReader(file)}
     assert rows["as it rolls"] == pytest.approx(-119.4)
-    assert rows["as it rolls, first left"] < rows["as it rolls"] < rows["as it rolls, best first push"] < rows["best"]
+    rules = ("as it rolls, first left", "as it rolls", "as it rolls, first as the slope pulls")
+    returned = [rows[rule] for rule in (*rules, "as it rolls, best first push", "best")]
+    assert returned == sorted(returned)
