@@ -72,6 +72,8 @@ FIELDS = (
     "torch",
     "settings",
 )
+OF_POLICY = ("critic_lr_factor", "score_normalization", "value_gradient")
+"""What is tried of the policy."""
 TRIAL_FIELDS = ("trial", *FIELDS)
 ALL = "all"
 """In the table of times: the one adapter for all."""
@@ -111,13 +113,16 @@ def read(folder):
 def change_example(changes):
     """Put other values in place of those of the example.
 
-    :param changes: names of HYPERPARAMETERS and values; a pair, at the beginning and at the end, for ``ent_coef`` and
-        ``learning_rate``.
+    :param changes: names of HYPERPARAMETERS or :data:`OF_POLICY`, and values; a pair, at the beginning and at the end,
+        for ``ent_coef`` and ``learning_rate``.
     """
     example = load_example("many_envs")
     for name, value in changes:
+        if name in OF_POLICY:
+            example.POLICY_KWARGS[name] = value
+            continue
         if name not in example.HYPERPARAMETERS:
-            raise SystemExit(f"--set {name}: the example has {', '.join(example.HYPERPARAMETERS)}")
+            raise SystemExit(f"--set {name}: the example has {', '.join((*example.HYPERPARAMETERS, *OF_POLICY))}")
         if name in ("ent_coef", "learning_rate") and not isinstance(value, tuple):
             raise SystemExit(f"--set {name}={value}: give the ends of it, e.g. '{name}=[{value}, 0]'")
         if name == "ent_coef":

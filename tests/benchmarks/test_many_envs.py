@@ -53,9 +53,12 @@ def test_run_writes_rows_for_each_env_and_is_not_repeated(
         many_envs.main([*arguments, "--episodes", "5"])
 
 
-def test_a_trial_has_other_settings_and_a_file_of_its_own(many_envs: ModuleType, tmp_path: Path) -> None:
+def test_a_trial_has_other_settings_and_a_file_of_its_own(
+    many_envs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     example = load_example("many_envs")
-    changes = ["gae_lambda=0.9", "ent_coef=[0.05, -0.01]", "learning_rate=[1e-3, 1e-4]"]
+    monkeypatch.setattr(example, "POLICY_KWARGS", dict(example.POLICY_KWARGS))
+    changes = ["gae_lambda=0.9", "ent_coef=[0.05, -0.01]", "learning_rate=[1e-3, 1e-4]", "value_gradient=true"]
     arguments = ["--steps", "20", "--episodes", "4", "--output", str(tmp_path), "--set", *changes]
     with pytest.raises(SystemExit):
         many_envs.main([*arguments, "--seeds", "100"])  # is reported
@@ -66,8 +69,10 @@ def test_a_trial_has_other_settings_and_a_file_of_its_own(many_envs: ModuleType,
     assert (example.HYPERPARAMETERS["ent_coef"], example.HYPERPARAMETERS["gae_lambda"]) == (0.05, 0.9)
     rate = example.HYPERPARAMETERS["learning_rate"]
     assert [rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
+    assert many_envs.make_model(0).policy.actor.scorer.backbone.value_gradient
     rows = table(tmp_path / "trials.csv")
-    assert {row["trial"] for row in rows} == {"ent_coef=[0.05,-0.01] gae_lambda=0.9 learning_rate=[0.001,0.0001]"}
+    label = "ent_coef=[0.05,-0.01] gae_lambda=0.9 learning_rate=[0.001,0.0001] value_gradient=true"
+    assert {row["trial"] for row in rows} == {label}
     assert {row["task"] for row in rows} == {*TASKS}
     many_envs.main(arguments)
     assert table(tmp_path / "trials.csv") == rows, "complete"
