@@ -226,11 +226,9 @@ NAMED_SETTINGS = (
         n_steps=64,
         batch_size=512,
         n_epochs=4,
-        gamma=0.995,  # the first push decides how many swings it takes, a hundred steps later
-        gae_lambda=0.98,
         optimizer="Adam",
         learning_rate=(7e-4, 0.0),
-        ent_coef=(0.005, -0.005),
+        ent_coef=(0.01, 0.0),
         normalize_advantage=True,
         value_gradient=True,  # without, the critic knows less of where the swing is: docs/trials.md
     ),
