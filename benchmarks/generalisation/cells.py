@@ -14,7 +14,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from benchmarks.generalisation.worlds import WORLDS, Condition, settings_of, training_env, wordings
+from benchmarks.generalisation.worlds import WORDINGS, WORLDS, Condition, settings_of, training_env
 from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
@@ -76,8 +76,7 @@ class Training:
         if self.model == RANDOM:
             return ""
         what = describe(self.settings), describe_model(self.settings.model, False)
-        tasks = wordings(self.world)
-        return short_hash((*what, describe(tasks)) if tasks else what)
+        return short_hash((*what, describe(WORDINGS[self.world])) if self.world in WORDINGS else what)
 
     def folder(self, runs: Path) -> Path:
         """Where checkpoints are, and then what was learnt.

@@ -100,28 +100,6 @@ SYNONYMS = {
     "drop": "put down",
     "toggle": "use",
 }
-WORDINGS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
-    "plain": {},
-    "goal first": {
-        "words": {
-            r"Mission: (.*?)\. You face (\w+) and carry (.*?)\.": r"Goal: \1. Facing \2, with \3 in hand.",
-            "You see": "Visible:",
-            r"steps? forward": "in front",
-            r"steps? (left|right)": r"on the \1",
-        },
-        "phrases": {"turn left": "face left", "turn right": "face right", "go forward": "step on", "pick up": "take"},
-    },
-    "goal last": {
-        "words": {
-            r"Mission: (.*?)\. You face (\w+) and carry (.*?)\. (.*)": r"\4 You head \2 and have \3. You must \1.",
-            "You see": "There is",
-            r"steps? forward": "straight on",
-            r"steps? (left|right)": r"over to the \1",
-        },
-        "phrases": {"turn left": "left turn", "turn right": "right turn", "go forward": "move on", "drop": "lay down"},
-    },
-}
-"""What the world ``wordings`` is trained in, side by side; none has what ``another phrasing`` or the synonyms say."""
 GRID = (
     Condition("as trained", {"training_wrapper": as_trained}),
     Condition("missions that name purple", {"training_wrapper": asks_for("purple")}),
@@ -145,11 +123,28 @@ TEXT = (
 )
 GO_TO = "BabyAI-GoToObj-v0"
 WORLDS = {"grid": (GO_TO, GRID), "wordings": (GO_TO, GRID), "text": (TEXT_WORLD, TEXT)}
-
-
-def wordings(world: str) -> dict[str, MiniGrid]:
-    """The tasks that a world is trained with side by side, by name; empty if it has one alone."""
-    return {name: Reworded(**words) for name, words in WORDINGS.items()} if world == "wordings" else {}
+GOAL_FIRST = {
+    r"Mission: (.*?)\. You face (\w+) and carry (.*?)\.": r"Goal: \1. Facing \2, with \3 in hand.",
+    "You see": "Visible:",
+    r"steps? forward": "in front",
+    r"steps? (left|right)": r"on the \1",
+}
+TAKEN = {"turn left": "face left", "turn right": "face right", "go forward": "step on", "pick up": "take"}
+GOAL_LAST = {
+    r"Mission: (.*?)\. You face (\w+) and carry (.*?)\. (.*)": r"\4 You head \2 and have \3. You must \1.",
+    "You see": "There is",
+    r"steps? forward": "straight on",
+    r"steps? (left|right)": r"over to the \1",
+}
+LAID = {"turn left": "left turn", "turn right": "right turn", "go forward": "move on", "drop": "lay down"}
+WORDINGS: Mapping[str, Mapping[str, MiniGrid]] = {
+    "wordings": {
+        "plain": Reworded(),
+        "goal first": Reworded(GOAL_FIRST, TAKEN),
+        "goal last": Reworded(GOAL_LAST, LAID),
+    }
+}
+"""By world, the tasks that it is trained with side by side. None has what is tested: another phrasing, or synonyms."""
 
 
 def training_env(world: str, settings: Hyperparameters, seed: int) -> VecEnv:
@@ -159,9 +154,9 @@ def training_env(world: str, settings: Hyperparameters, seed: int) -> VecEnv:
     :param settings: of the training.
     :param seed: of the first copy.
     """
-    tasks = wordings(world)
-    if not tasks:
+    if world not in WORDINGS:
         return settings.make_env(seed)
+    tasks = WORDINGS[world]
     shares = [len(range(one, settings.n_envs, len(tasks))) for one in range(len(tasks))]
     copies = [
         EnvCopies(settings.env_id, n, settings.env_kwargs, task, settings.training_wrapper, name=name)
