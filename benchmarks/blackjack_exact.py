@@ -27,8 +27,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.common.settings import setting
-from benchmarks.setting_trials import Changes, digest_of, label, trial, tuning_seed
+from benchmarks.common.settings import setting, tuning_seed
+from benchmarks.setting_trials import Changes, digest_of, label, trial
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
 
 State = tuple[int, int, int]

@@ -30,7 +30,7 @@ from benchmarks.common.evaluating import EvaluateAlong
 from benchmarks.common.examples import load_example
 from benchmarks.common.paths import COMPARE, RESULTS
 from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.common.settings import label_of, setting
+from benchmarks.common.settings import label_of, setting, tuning_seed
 from benchmarks.learning.tasks import BY_NAME, experiment, lm_settings
 from lmpolicy import LMActorCriticPolicy, make_multi_env
 from lmpolicy.comparison.comparing import REPORTED
@@ -57,6 +57,8 @@ TASKS = {
 EVALUATIONS = 4
 RUNS, TABLE, TIMES = "many_envs_runs.csv", "many_envs.csv", "many_envs_times.csv"
 TRIALS = RESULTS / "many_envs_trials.csv"
+TUNING = (0, 1, 2)
+"""Seeds of trials, unless others are asked for."""
 FIELDS = (
     "task",
     "seed",
@@ -195,6 +197,9 @@ def time_all(seed, args):
     example, path = load_example("many_envs"), args.output / TIMES
     steps = args.steps or example.STEPS
     for what in (*TASKS.values(), ALL):
+        if (what, str(seed)) in {(row["what"], row["seed"]) for row in read_rows(path)}:
+            print(f"{what} seed {seed} is timed already")
+            continue
         if what == ALL:
             model, callbacks = make_model(seed), example.make_callbacks()
         else:
@@ -263,7 +268,7 @@ def report(folder: Path) -> None:
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[*REPORTED])
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: those that are reported; with --set, 0 to 2")
     parser.add_argument("--steps", type=int, help="env steps in each env; default: those of the example")
     parser.add_argument("--episodes", type=int, help="per evaluation; default: those of the task")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
@@ -275,13 +280,16 @@ def main(argv=None):
     )
     parser.add_argument("--trials", type=Path, default=TRIALS, help="file of what --set gives")
     args = parser.parse_args(argv)
-    if args.set and set(args.seeds) & {*REPORTED}:
-        parser.error("settings are chosen by other seeds than those that are reported: give --seeds 0 1 2")
+    try:
+        seeds = args.seeds or ([*TUNING] if args.set else [*REPORTED])
+        seeds = [tuning_seed(str(seed)) for seed in seeds] if args.set else seeds
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
     change_example(args.set)
     require_packages()
     th.set_num_threads(args.threads)
     args.output.mkdir(parents=True, exist_ok=True)
-    for seed in [] if args.report_only else args.seeds:
+    for seed in [] if args.report_only else seeds:
         if args.time:
             time_all(seed, args)
             continue

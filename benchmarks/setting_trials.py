@@ -26,10 +26,10 @@ from typing import Any
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.common.settings import changed, setting
+from benchmarks.common.settings import changed, setting, tuning_seed
 from benchmarks.learning.tasks import BY_NAME, experiment, threshold_of
 from lmpolicy import Hyperparameters
-from lmpolicy.comparison.comparing import REPORTED, run_experiment
+from lmpolicy.comparison.comparing import run_experiment
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import describe, short_hash
 from lmpolicy.comparison.machine import processor
@@ -64,13 +64,6 @@ FIELDS = (
 ``evaluations``, ``greedy`` and ``sampled`` are the env steps of all evaluations, and their mean returns with the most
 likely and with sampled actions."""
 Changes = Mapping[str, Any]
-
-
-def tuning_seed(text: str) -> int:
-    seed = int(text)
-    if seed in REPORTED:
-        raise argparse.ArgumentTypeError(f"seed {seed} is reported; settings are chosen by others, such as 0 to 4")
-    return seed
 
 
 def label(changes: Changes) -> str:

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lmpolicy import Hyperparameters
+from lmpolicy.comparison.comparing import REPORTED
 from lmpolicy.models.near_names import did_you_mean
 
 LORA = ("r", "lora_alpha", "last_layers")
@@ -49,6 +50,18 @@ def setting(text: str) -> tuple[str, Any]:
     if not _suits(found, kind):
         raise SettingError(f"{text!r}: {name} is {meaning}, e.g. {name}={example}")
     return name, tuple(found) if isinstance(found, list) else found
+
+
+def tuning_seed(text: str) -> int:
+    """Read a seed by which settings may be chosen.
+
+    :param text: a number.
+    :raises argparse.ArgumentTypeError: if it is a seed that is reported.
+    """
+    seed = int(text)
+    if seed in REPORTED:
+        raise argparse.ArgumentTypeError(f"seed {seed} is reported; settings are chosen by others, such as 0 to 4")
+    return seed
 
 
 def label_of(change: tuple[str, Any]) -> str:
