@@ -74,8 +74,11 @@ FIELDS = (
     "torch",
     "settings",
 )
-OF_POLICY = ("critic_lr_factor", "score_normalization", "value_gradient")
-"""What is tried of the policy."""
+OF_POLICY = {
+    **{name: name for name in ("critic_lr_factor", "score_normalization", "value_gradient")},
+    "optimizer": "optimizer_class",
+}
+"""Arguments of the policy that can be tried, by name of the setting."""
 TRIAL_FIELDS = ("trial", *FIELDS)
 ALL = "all"
 """In the table of times: the one adapter for all."""
@@ -121,7 +124,7 @@ def change_example(changes):
     example = load_example("many_envs")
     for name, value in changes:
         if name in OF_POLICY:
-            example.POLICY_KWARGS[name] = value
+            example.POLICY_KWARGS[OF_POLICY[name]] = value
             continue
         if name not in example.HYPERPARAMETERS:
             raise SystemExit(f"--set {name}: the example has {', '.join((*example.HYPERPARAMETERS, *OF_POLICY))}")

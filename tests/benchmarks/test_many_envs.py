@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch as th
 from helpers.learning_tools import table
 
 from benchmarks.common.examples import load_example
@@ -58,7 +59,8 @@ def test_a_trial_has_other_settings_and_a_file_of_its_own(
 ) -> None:
     example = load_example("many_envs")
     monkeypatch.setattr(example, "POLICY_KWARGS", dict(example.POLICY_KWARGS))
-    changes = ["gae_lambda=0.9", "ent_coef=[0.05, -0.01]", "learning_rate=[1e-3, 1e-4]", "value_gradient=true"]
+    of_policy = ["value_gradient=true", 'optimizer="Adamax"']
+    changes = ["gae_lambda=0.9", "ent_coef=[0.05, -0.01]", "learning_rate=[1e-3, 1e-4]", *of_policy]
     arguments = ["--steps", "20", "--episodes", "4", "--output", str(tmp_path), "--set", *changes]
     with pytest.raises(SystemExit):
         many_envs.main([*arguments, "--seeds", "100"])  # is reported
@@ -69,9 +71,11 @@ def test_a_trial_has_other_settings_and_a_file_of_its_own(
     assert (example.HYPERPARAMETERS["ent_coef"], example.HYPERPARAMETERS["gae_lambda"]) == (0.05, 0.9)
     rate = example.HYPERPARAMETERS["learning_rate"]
     assert [rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
-    assert many_envs.make_model(0).policy.actor.scorer.backbone.value_gradient
+    policy = many_envs.make_model(0).policy
+    assert policy.actor.scorer.backbone.value_gradient
+    assert isinstance(policy.optimizer, th.optim.Adamax)
     rows = table(tmp_path / "trials.csv")
-    label = "ent_coef=[0.05,-0.01] gae_lambda=0.9 learning_rate=[0.001,0.0001] value_gradient=true"
+    label = 'ent_coef=[0.05,-0.01] gae_lambda=0.9 learning_rate=[0.001,0.0001] optimizer="Adamax" value_gradient=true'
     assert {row["trial"] for row in rows} == {label}
     assert {row["task"] for row in rows} == {*TASKS}
     many_envs.main(arguments)
