@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lmpolicy.training.imitation.playing import play_in_terminal
     from lmpolicy.training.imitation.warm_start import WarmStart, warm_start
     from lmpolicy.training.multi_env import PerEnvRewardNormalization, make_multi_env
+    from lmpolicy.training.per_env_advantages import PerEnvAdvantages
     from lmpolicy.training.random_play import RandomPlay
     from lmpolicy.training.settings.env_settings import EnvCopies
     from lmpolicy.training.settings.hyperparameters import Hyperparameters
@@ -71,6 +72,7 @@ __all__ = [
     "LMActorCriticPolicy",
     "NonFiniteError",
     "ParseError",
+    "PerEnvAdvantages",
     "PerEnvRewardNormalization",
     "PolicySettings",
     "Prompt",
@@ -125,6 +127,7 @@ _LAZY = {
     "Hyperparameters": "lmpolicy.training.settings.hyperparameters",
     "LMActorCriticPolicy": "lmpolicy.policy",
     "NonFiniteError": "lmpolicy.lm.guard",
+    "PerEnvAdvantages": "lmpolicy.training.per_env_advantages",
     "PerEnvRewardNormalization": "lmpolicy.training.multi_env",
     "PolicySettings": "lmpolicy.lm.settings",
     "RandomPlay": "lmpolicy.training.random_play",

@@ -21,6 +21,7 @@ from lmpolicy.lm.reference import BASE, START
 from lmpolicy.models import find
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.groups.group_advantages import GroupAdvantages
+from lmpolicy.training.per_env_advantages import PerEnvAdvantages
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ NOT_READ = frozenset(("self", "policy", "env", "device", "policy_kwargs", "tenso
 """Arguments of a learner that are not taken from the file. ``tensorboard_log`` would name a folder to write to."""
 COUNTERS = ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates")
 NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
+BUFFERS = {buffer.__module__: buffer for buffer in (GroupAdvantages, PerEnvAdvantages)}
+"""Rollout buffers of this package, by their modules."""
 CONSTANT = re.compile(rf"ConstantSchedule\(val=({NUMBER})\)")
 LINEAR = re.compile(rf"LinearSchedule\(start=({NUMBER}), end=({NUMBER}), end_fraction=({NUMBER})\)")
 
@@ -226,8 +229,8 @@ def _arguments(algorithm: type, data: Mapping[str, Any], given: Mapping[str, Any
             found[name] = stored
         elif name == "rollout_buffer_class" and stored.get("__module__") == "stable_baselines3.common.buffers":
             continue  # the default
-        elif name == "rollout_buffer_class" and stored.get("__module__") == GroupAdvantages.__module__:
-            found[name] = GroupAdvantages
+        elif name == "rollout_buffer_class" and stored.get("__module__") in BUFFERS:
+            found[name] = BUFFERS[str(stored["__module__"])]
         elif (schedule := _schedule(stored)) is not None:
             found[name] = schedule
         else:

@@ -1,0 +1,154 @@
+"""Compute the advantages of each env of a learner with a discount, a lambda and a scale of its own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import RolloutBuffer
+
+from lmpolicy.learners import learner_in_setup
+from lmpolicy.models.near_names import did_you_mean
+
+KEYS = ("gamma", "gae_lambda", "divide_by_std")
+Own = Mapping[str, Mapping[str, Any]]
+
+
+class PerEnvAdvantages(RolloutBuffer):
+    """Compute the advantages of each env with a discount, a lambda and a scale of its own.
+
+    One learner for several envs has one ``gamma`` and one ``gae_lambda``, and one ``ent_coef`` that is large for an env
+    whose advantages are small. The learner stays the unmodified PPO (or A2C) of Stable-Baselines3, which takes this
+    class as ``rollout_buffer_class``. Without ``own``, all is as in Stable-Baselines3.
+
+    ``rollout/advantage_std/<env>`` in the log is the standard deviation of the advantages of an env in a rollout,
+    before they are divided.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from lmpolicy import LMActorCriticPolicy, PerEnvAdvantages, make_multi_env
+        >>> env = make_multi_env({"CartPole-v1": 4, "Blackjack-v1": 4}, seed=0)
+        >>> own = {"CartPole-v1": {"gamma": 0.995, "divide_by_std": True}, "Blackjack-v1": {"gamma": 1.0}}
+        >>> buffer = {"rollout_buffer_class": PerEnvAdvantages, "rollout_buffer_kwargs": {"own": own}}
+        >>> model = PPO(LMActorCriticPolicy, env, n_steps=32, **buffer)
+
+    Rewards are scaled with the learner's ``gamma`` (:class:`~lmpolicy.PerEnvRewardNormalization`). At a time limit,
+    Stable-Baselines3 adds the critic's value of what would have followed to the last reward, and it discounts that by
+    the learner's ``gamma``, too.
+
+    :param buffer_size: as in Stable-Baselines3, which passes this one and those up to ``n_envs``.
+    :param observation_space: as in Stable-Baselines3.
+    :param action_space: as in Stable-Baselines3.
+    :param device: as in Stable-Baselines3.
+    :param gae_lambda: as in Stable-Baselines3, for envs without one of their own.
+    :param gamma: as in Stable-Baselines3, for envs without one of their own.
+    :param n_envs: as in Stable-Baselines3.
+    :param own: by name of the env (``info["env_id"]``), what it has of its own: ``gamma``, ``gae_lambda``, and with
+        ``divide_by_std=True``, its advantages are divided by their standard deviation over the rollout. Their mean and
+        their signs stay, and so do the returns that the critic learns. PPO's ``normalize_advantage`` does it over a
+        minibatch of all envs: switch it off.
+    :raises ValueError: if ``own`` names what is no env of the learner or no setting, or has a value out of range; the
+        message says what there is.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        device: th.device | str = "auto",
+        gae_lambda: float = 1,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        *,
+        own: Own | None = None,
+    ) -> None:
+        self.own = {name: dict(settings) for name, settings in (own or {}).items()}
+        for name, settings in self.own.items():
+            _check(name, settings)
+        learner = learner_in_setup()
+        self._learner = None if learner is None else weakref.ref(learner)
+        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_learner": None}  # a copy belongs to no learner
+
+    @property
+    def learner(self) -> BaseAlgorithm | None:
+        """Return the learner whose buffer this is; ``None`` for one that was made by hand."""
+        return None if self._learner is None else self._learner()
+
+    def env_ids(self) -> list[str]:
+        """Return the name of the env of each copy; empty if there are no envs yet.
+
+        :raises ValueError: if the envs have no names; the message says what to pass.
+        """
+        venv = None if self.learner is None else self.learner.env
+        if venv is None:
+            return []
+        try:
+            return [str(name) for name in venv.get_attr("env_id")]
+        except AttributeError:
+            raise ValueError(
+                "PerEnvAdvantages tells envs apart by their names, which these have not: make them by "
+                "lmpolicy.make_multi_env"
+            ) from None
+
+    def reset(self) -> None:
+        """Begin a rollout.
+
+        :raises ValueError: if ``own`` names an env that is not there; the message says which there are.
+        """
+        super().reset()
+        there = self.env_ids()
+        for name in self.own if there else ():
+            if name not in there:
+                known = [*dict.fromkeys(there)]
+                hint = did_you_mean(name, known) or f"there are {', '.join(map(repr, known))}"
+                raise ValueError(f"own has settings of {name!r}, which is no env of this learner: {hint}")
+
+    def compute_returns_and_advantage(self, last_values: th.Tensor, dones: NDArray[Any]) -> None:
+        """Compute advantages, and returns for the critic.
+
+        :param last_values: the critic's values after the last step, ``(n_envs, 1)`` or ``(n_envs,)``.
+        :param dones: whether the last step ended an episode, ``(n_envs,)``.
+        """
+        names = self.env_ids()
+        common = self.gamma, self.gae_lambda
+        if names and self.own:  # a row of numbers, one for each copy, in place of one number
+            self.gamma = self._row(names, "gamma", self.gamma)  # type: ignore[assignment]
+            self.gae_lambda = self._row(names, "gae_lambda", self.gae_lambda)  # type: ignore[assignment]
+        try:
+            super().compute_returns_and_advantage(last_values, dones)
+        finally:
+            self.gamma, self.gae_lambda = common
+        for name in dict.fromkeys(names):
+            columns = np.flatnonzero([one == name for one in names])
+            spread = float(self.advantages[:, columns].std())
+            if self.own.get(name, {}).get("divide_by_std") and spread > 0:
+                self.advantages[:, columns] /= spread
+            if "_logger" in vars(self.learner):
+                assert self.learner is not None
+                self.learner.logger.record(f"rollout/advantage_std/{name}", spread)
+
+    def _row(self, names: list[str], key: str, common: float) -> NDArray[np.float32]:
+        return np.array([self.own.get(name, {}).get(key, common) for name in names], dtype=np.float32)
+
+
+def _check(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse what is no setting, and values out of range."""
+    for key, value in settings.items():
+        if key not in KEYS:
+            hint = did_you_mean(key, KEYS) or f"there are {', '.join(KEYS)}"
+            raise ValueError(f"own[{name!r}] has {key!r}, which is no setting of an env's advantages: {hint}")
+        if key == "divide_by_std":
+            if not isinstance(value, bool):
+                raise ValueError(f"own[{name!r}]: divide_by_std must be True or False, got {value!r}")
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ValueError(f"own[{name!r}]: {key} must be from 0 to 1, got {value!r}")
