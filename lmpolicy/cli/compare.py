@@ -16,6 +16,10 @@ Methods = Annotated[
 Episodes = Annotated[int, typer.Option(help="Episodes of an evaluation.")]
 Every = Annotated[int | None, typer.Option(help="Env steps between evaluations.", show_default="a tenth")]
 Processes = Annotated[int | None, typer.Option(help="Trainings side by side.", show_default="number of cores")]
+Keep = Annotated[bool, typer.Option("--keep-models", help="Save what each training has learnt, in models/.")]
+Checkpoints = Annotated[
+    bool, typer.Option("--checkpoints", help="Let long trainings go on from their last rollout after an interruption.")
+]
 Output = Annotated[
     Path | None, typer.Option(help="Folder to write; the same command goes on there.", show_default="comparison/ENV")
 ]
@@ -33,6 +37,8 @@ def compare(
     env_arg: EnvArguments = None,
     changes: Changes = None,
     processes: Processes = None,
+    checkpoints: Checkpoints = False,
+    keep_models: Keep = False,
     output: Output = None,
     json: Json = False,
 ) -> None:
@@ -54,6 +60,8 @@ def compare(
             methods=None if methods is None else [name.strip() for name in methods.split(",") if name.strip()],
             folder=folder,
             processes=processes,
+            checkpoints=checkpoints,
+            keep_models=keep_models,
             every=every,
             episodes=episodes,
             name=env,

@@ -22,6 +22,7 @@ from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.files import whole_file
 from lmpolicy.training.checkpoints.checkpoints import Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
+from lmpolicy.training.checkpoints.saving import save
 
 FIELDS = (
     "env",
@@ -62,6 +63,8 @@ class Cell:
     facts: EnvFacts
     unfinished: Path | None = None
     """Folder in which trainings of language models are kept until they are complete. None: they are not kept."""
+    models: Path | None = None
+    """Folder for what was learnt. None: it is not kept."""
 
     def __str__(self) -> str:
         return f"{self.experiment.name} {self.method.name} seed {self.seed}"
@@ -84,6 +87,16 @@ class Cell:
         return self.unfinished / f"{self.method.name}-{self.seed}-{self.settings}"
 
 
+def model_file(folder: Path, method: str, seed: int) -> Path:
+    """Return the file with what a cell has learnt.
+
+    :param folder: of the models.
+    :param method: name of the method.
+    :param seed: of the training.
+    """
+    return folder / f"{method}-{seed}.zip"
+
+
 def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
     """Train and evaluate.
 
@@ -103,6 +116,9 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
         along = GridEvaluation(cell.experiment.grid(steps)[:-1], rows.measure, rows.found)
         model = _learn(cell, prepared, along, steps, tell)
         rows.measure(steps, model.num_timesteps, along.spent())
+        if cell.models is not None and not cell.method.has_random_weights:  # whose base model is gone afterwards
+            cell.models.mkdir(parents=True, exist_ok=True)
+            save(model, model_file(cell.models, *cell.key))
         return rows.found
 
 

@@ -23,7 +23,7 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
 from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
-from lmpolicy.comparison.storage import UNFINISHED, add_cell, is_complete, read_runs, remove_training
+from lmpolicy.comparison.storage import MODELS, UNFINISHED, add_cell, is_complete, read_runs, remove_training
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
@@ -43,6 +43,7 @@ def compare(
     folder: str | Path = "comparison",
     processes: int | None = None,
     checkpoints: bool = False,
+    keep_models: bool = False,
     threshold: float | None = None,
     every: int | None = None,
     episodes: int = 100,
@@ -101,6 +102,9 @@ def compare(
     :param checkpoints: whether a cell of a language model keeps a checkpoint of each rollout, and goes on from the
         newest after an interruption, without repeating an evaluation. For cells that take hours; each rollout takes a
         little longer. Checkpoints of a cell are removed when it is complete. Classic cells begin anew.
+    :param keep_models: whether what each cell has learnt is saved in the folder, in ``models/``, as
+        :func:`~lmpolicy.save` does; :meth:`Comparison.model` names the file. Of cells that were complete before, and of
+        random weights, nothing is saved.
     :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
         registration. Without either, no threshold.
     :param every: env steps between two evaluations. Default: a tenth of the training.
@@ -133,7 +137,7 @@ def compare(
         evaluation_kwargs=evaluation_kwargs or {},
         **{"name": name_of(settings.env_id), **measuring},
     )
-    return run_experiment(experiment, seeds, methods, folder, processes, progress, checkpoints)
+    return run_experiment(experiment, seeds, methods, folder, processes, progress, checkpoints, keep_models)
 
 
 def run_experiment(
@@ -144,6 +148,7 @@ def run_experiment(
     processes: int | None = None,
     progress: Progress | None = None,
     checkpoints: bool = False,
+    keep_models: bool = False,
 ) -> Comparison:
     """Run what is missing of an experiment, and write tables and curves.
 
@@ -154,6 +159,7 @@ def run_experiment(
     :param processes: as there.
     :param progress: as there.
     :param checkpoints: as there.
+    :param keep_models: as there.
     """
     check_experiment(experiment)
     seeds, processes, target = check_seeds(seeds), check_processes(processes), Path(folder)
@@ -161,7 +167,8 @@ def run_experiment(
     names = choose_methods(methods, experiment, facts)
     runs = read_runs(target)
     unfinished = target / UNFINISHED if checkpoints else None
-    cells = [Cell(experiment, Method.of(name), seed, facts, unfinished) for seed in seeds for name in names]
+    models = target / MODELS if keep_models else None
+    cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
     waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}

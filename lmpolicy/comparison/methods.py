@@ -79,6 +79,11 @@ class Method:
         """Whether it is trained."""
         return self.is_classic or (self.is_lm and self.base != LM_FROZEN)
 
+    @property
+    def has_random_weights(self) -> bool:
+        """Whether the weights of its language model were drawn for it, and are in no file afterwards."""
+        return self.base == LM_RANDOM
+
     def steps(self, experiment: Experiment) -> int:
         """Return the env steps of training.
 

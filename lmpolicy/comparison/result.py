@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmpolicy.comparison.cells import model_file
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.figures import save_curves
 from lmpolicy.comparison.methods import known_methods
-from lmpolicy.comparison.storage import Runs, read_runs
+from lmpolicy.comparison.storage import MODELS, Runs, read_runs
 from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
 from lmpolicy.comparison.table import LEGEND, cells_of, markdown, meanings, to_html
 from lmpolicy.files import whole_file, write_table
@@ -31,6 +32,25 @@ class Comparison:
     """A dict for each method, the columns of ``summary.csv``."""
     runs: Runs
     """The rows of ``runs.csv``, by method and seed."""
+
+    def model(self, method: str, seed: int) -> Path:
+        """Return the file with what a cell has learnt.
+
+        Load it with the class of its learner: ``PPO.load(found.model("lm", 100), env=env)``.
+
+        :param method: name of the method.
+        :param seed: of the training.
+        :raises FileNotFoundError: if nothing was kept; the message says what is, and how to keep it.
+        """
+        path = model_file(self.folder / MODELS, method, seed)
+        if not path.exists():
+            there = ", ".join(sorted(one.stem for one in path.parent.glob("*.zip"))) or "none"
+            raise FileNotFoundError(
+                f"{path} is not there; kept are: {there}. compare(..., keep_models=True) keeps what a cell has learnt "
+                "when it is complete, but for random weights. Of a cell that was complete before, delete the rows in "
+                "runs.csv to run it again"
+            )
+        return path
 
     @property
     def curves(self) -> Path:

@@ -18,6 +18,7 @@ from lmpolicy.files import whole_file, write_table
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
 """Files of a folder."""
 UNFINISHED = "unfinished"
+MODELS = "models"
 """Folder of trainings that are not complete, in the folder of a comparison."""
 Runs = dict[tuple[str, int], list[Row]]
 """The rows of each cell, by method and seed."""

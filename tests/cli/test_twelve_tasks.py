@@ -83,11 +83,14 @@ def test_5_explain(run: Path) -> None:
 
 def test_6_compare(project: Path) -> None:
     options = ["--seeds", "100,101", "--steps", 64, "-s", "n_steps=8", "--episodes", 4, "--processes", 1]
+    options += ["--checkpoints", "--keep-models"]
     done = succeed("compare", ENV, *WORDS, "--methods", "lm,random", *options, "--json")
     assert [row["method"] for row in done.facts["summary"]] == ["lm", "random"]
     assert "0 of 4 trainings" in done.err
     assert "4 of 4 trainings" in done.err
     assert Path("comparison/bulbs-Bulb-v0/table.md").exists()
+    kept = sorted(Path("comparison/bulbs-Bulb-v0/models").iterdir())
+    assert [path.name for path in kept] == ["lm-100.zip", "lm-101.zip"]
     again = succeed("compare", ENV, *WORDS, "--methods", "lm,random", *options, "--json")
     assert again.facts == done.facts
     assert "4 of 4 trainings" in again.err

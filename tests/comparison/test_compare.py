@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from helpers.side_env import Side, SideTask
 from helpers.toy_envs import Corridor, CorridorTask
+from stable_baselines3 import PPO
 
 import lmpolicy
 from lmpolicy import ClassicSettings, Hyperparameters
 from lmpolicy.comparison import comparing
 from lmpolicy.comparison.cells import FIELDS
 from lmpolicy.comparison.comparing import compare
+from lmpolicy.comparison.experiment import EVALUATION_SEED
 from lmpolicy.comparison.summary import SUMMARY
 
 QUICK = {"steps": 64, "every": 32, "episodes": 4, "processes": 1, "play": 16}
@@ -148,6 +150,30 @@ def test_a_language_model_goes_on_from_its_checkpoint(
     assert seconds == sorted(seconds)
     for folder in ("stopped", "whole"):
         assert not (tmp_path / folder / "unfinished").exists(), "complete cells need no checkpoint"
+
+
+def test_what_was_learnt_is_kept_if_asked_for(run: Any, tmp_path: Path) -> None:
+    from lmpolicy.comparison.evaluating import evaluate
+
+    methods = ["lm", "lm-random", "lm-frozen", "classic-raw", "random"]
+    found = run(methods=methods, keep_models=True)
+    assert sorted(path.name for path in (tmp_path / "found" / "models").iterdir()) == ["classic-raw-0.zip", "lm-0.zip"]
+    env = settings().make_env(0, training=False)
+    model = PPO.load(found.model("lm", 0), env=env)
+    last = {row["sampled"]: row for row in found.runs["lm", 0]}
+    for sampled in (False, True):
+        again = evaluate(model, env, QUICK["episodes"], sampled, seed=EVALUATION_SEED)
+        assert again["mean_return"] == last[str(int(sampled))]["mean_return"]
+    assert PPO.load(found.model("classic-raw", 0)).num_timesteps >= QUICK["steps"]
+    with pytest.raises(FileNotFoundError, match=r"kept are: classic-raw-0, lm-0\. .*keep_models=True"):
+        found.model("lm", 1)
+
+
+def test_nothing_that_was_learnt_is_kept_unless_asked_for(run: Any, tmp_path: Path) -> None:
+    found = run(methods=["lm"])
+    assert not (tmp_path / "found" / "models").exists()
+    with pytest.raises(FileNotFoundError, match="kept are: none"):
+        found.model("lm", 0)
 
 
 def test_without_checkpoints_a_cell_begins_anew(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
