@@ -22,8 +22,8 @@ it, twice as fast as float32. Run only if they are named: all-layers, adapters i
 suits these; last-K, adapters in the last K layers; 4bit and float32, the base model in 4 bits (``pip install
 bitsandbytes``) or in float32. --set puts values, as JSON, in place of settings of the language models that are trained.
 Of what falls or rises during the training, a pair such as [1e-3, 0] has both ends; of a single number, both change in
-proportion. Tune with seeds 0 to 4; those of results are from 100 on. What a training has learnt is kept in models/ beside
-its results, which git ignores.
+proportion. Tune with seeds 0 to 4; those of results are from 100 on. What a training has learnt is kept in models/
+beside its results, which git ignores.
 
 A cell is a task, a method and a seed. One that is complete is never run again. One of a language model keeps a
 checkpoint of each rollout in a folder named unfinished, which git ignores, until it is complete: interrupted or killed,
