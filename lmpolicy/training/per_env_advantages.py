@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,17 +9,17 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.buffers import RolloutBuffer
 
-from lmpolicy.learners import learner_in_setup
 from lmpolicy.models.near_names import did_you_mean
+from lmpolicy.training.learners_buffer import LearnersBuffer
 
+EPSILON = 1e-8
+"""Spread of advantages that are all equal, but for rounding."""
 KEYS = ("gamma", "gae_lambda", "divide_by_std")
 Own = Mapping[str, Mapping[str, Any]]
 
 
-class PerEnvAdvantages(RolloutBuffer):
+class PerEnvAdvantages(LearnersBuffer):
     """Compute the advantages of each env with a discount, a lambda and a scale of its own.
 
     One learner for several envs has one ``gamma`` and one ``gae_lambda``, and one ``ent_coef`` that is large for an env
@@ -72,17 +71,7 @@ class PerEnvAdvantages(RolloutBuffer):
         self.own = {name: dict(settings) for name, settings in (own or {}).items()}
         for name, settings in self.own.items():
             _check(name, settings)
-        learner = learner_in_setup()
-        self._learner = None if learner is None else weakref.ref(learner)
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_learner": None}  # a copy belongs to no learner
-
-    @property
-    def learner(self) -> BaseAlgorithm | None:
-        """Return the learner whose buffer this is; ``None`` for one that was made by hand."""
-        return None if self._learner is None else self._learner()
 
     def env_ids(self) -> list[str]:
         """Return the name of the env of each copy; empty if there are no envs yet.
@@ -131,11 +120,9 @@ class PerEnvAdvantages(RolloutBuffer):
         for name in dict.fromkeys(names):
             columns = np.flatnonzero([one == name for one in names])
             spread = float(self.advantages[:, columns].std())
-            if self.own.get(name, {}).get("divide_by_std") and spread > 0:
+            if self.own.get(name, {}).get("divide_by_std") and spread > EPSILON:
                 self.advantages[:, columns] /= spread
-            if "_logger" in vars(self.learner):
-                assert self.learner is not None
-                self.learner.logger.record(f"rollout/advantage_std/{name}", spread)
+            self.log(f"rollout/advantage_std/{name}", spread)
 
     def _row(self, names: list[str], key: str, common: float) -> NDArray[np.float32]:
         return np.array([self.own.get(name, {}).get(key, common) for name in names], dtype=np.float32)

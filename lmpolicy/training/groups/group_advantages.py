@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.buffers import RolloutBuffer
 
-from lmpolicy.learners import learner_in_setup
 from lmpolicy.lm.judging import GuardWarning
 from lmpolicy.training.groups.advantage_checks import (
     GROUPED,
@@ -36,12 +32,13 @@ from lmpolicy.training.groups.baselines import (
     return_of_running,
 )
 from lmpolicy.training.groups.episode_groups import Episode, EpisodeGroups, groups_around
+from lmpolicy.training.learners_buffer import LearnersBuffer
 
 KAPPA = 4.0
 EPSILON = 1e-8
 
 
-class GroupAdvantages(RolloutBuffer):
+class GroupAdvantages(LearnersBuffer):
     """Compute advantages by comparing episodes.
 
     The learner stays PPO of Stable-Baselines3, which takes this class as ``rollout_buffer_class``. Returns, on which
@@ -124,19 +121,9 @@ class GroupAdvantages(RolloutBuffer):
         self.baseline, self.kappa = baseline, KAPPA if kappa is None else float(kappa)
         self.divide_by_std = baseline == GRPO if divide_by_std is None else divide_by_std
         self.unfinished = unfinished
-        learner = learner_in_setup()
-        self._learner = None if learner is None else weakref.ref(learner)
         self._stepped: list[list[Episode]] = []
         self._warned = False
         super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_learner": None}  # a copy belongs to no learner
-
-    @property
-    def learner(self) -> BaseAlgorithm | None:
-        """Return the learner whose buffer this is; ``None`` for one that was made by hand."""
-        return None if self._learner is None else self._learner()
 
     def _groups(self) -> EpisodeGroups:
         venv = None if self.learner is None else self.learner.env
@@ -209,8 +196,7 @@ class GroupAdvantages(RolloutBuffer):
             last = last_values.detach().cpu().numpy().reshape(-1).astype(np.float64)
             advantages, compared = self._by_prompt(parts, last)
         self.advantages = advantages.astype(np.float32)
-        if self.learner is not None and "_logger" in vars(self.learner):
-            self.learner.logger.record("rollout/compared_share", float(compared.mean()))
+        self.log("rollout/compared_share", float(compared.mean()))
 
     def _by_group(self, parts: list[Part]) -> tuple[Floats, NDArray[np.bool_]]:
         """Compare the returns of episodes from the same seed."""
