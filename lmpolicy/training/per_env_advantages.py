@@ -16,7 +16,6 @@ from lmpolicy.training.learners_buffer import LearnersBuffer
 EPSILON = 1e-8
 """Spread of advantages that are all equal, but for rounding."""
 KEYS = ("gamma", "gae_lambda", "divide_by_std")
-Own = Mapping[str, Mapping[str, Any]]
 
 
 class PerEnvAdvantages(LearnersBuffer):
@@ -66,7 +65,7 @@ class PerEnvAdvantages(LearnersBuffer):
         gamma: float = 0.99,
         n_envs: int = 1,
         *,
-        own: Own | None = None,
+        own: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.own = {name: dict(settings) for name, settings in (own or {}).items()}
         for name, settings in self.own.items():
