@@ -199,8 +199,9 @@ def time_all(seed, args):
     """Train each env alone by its named settings, and then all at once, each for as many env steps; add the minutes."""
     example, path = load_example("many_envs"), args.output / TIMES
     steps = args.steps or example.STEPS
+    timed = {row["what"] for row in read_rows(path) if int(row["seed"]) == seed}
     for what in (*TASKS.values(), ALL):
-        if (what, str(seed)) in {(row["what"], row["seed"]) for row in read_rows(path)}:
+        if what in timed:
             print(f"{what} seed {seed} is timed already")
             continue
         if what == ALL:
@@ -283,9 +284,10 @@ def main(argv=None):
     )
     parser.add_argument("--trials", type=Path, default=TRIALS, help="file of what --set gives")
     args = parser.parse_args(argv)
+    seeds = args.seeds or (TUNING if args.set else REPORTED)
     try:
-        seeds = args.seeds or ([*TUNING] if args.set else [*REPORTED])
-        seeds = [tuning_seed(str(seed)) for seed in seeds] if args.set else seeds
+        for seed in seeds if args.set else ():
+            tuning_seed(seed)
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
     change_example(args.set)

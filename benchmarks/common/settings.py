@@ -52,7 +52,7 @@ def setting(text: str) -> tuple[str, Any]:
     return name, tuple(found) if isinstance(found, list) else found
 
 
-def tuning_seed(text: str) -> int:
+def tuning_seed(text: str | int) -> int:
     """Read a seed by which settings may be chosen.
 
     :param text: a number.

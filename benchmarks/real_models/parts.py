@@ -76,8 +76,8 @@ class Part:
         :param args: ``seeds`` and ``jobs`` are read.
         :raises lmpolicy.comparison.running.CellError: if cells failed.
         """
-        keep = {"checkpoints": True, "keep_models": True}
-        run_experiment(self.experiment, args.seeds, [*self.names], self.folder, args.jobs, **keep)
+        methods = [*self.names]
+        run_experiment(self.experiment, args.seeds, methods, self.folder, args.jobs, checkpoints=True, keep_models=True)
 
 
 def planned(

@@ -117,7 +117,6 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
         model = _learn(cell, prepared, along, steps, tell)
         rows.measure(steps, model.num_timesteps, along.spent())
         if cell.models is not None and not cell.method.has_random_weights:  # whose base model is gone afterwards
-            cell.models.mkdir(parents=True, exist_ok=True)
             save(model, model_file(cell.models, *cell.key))
         return rows.found
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lmpolicy.models.near_names import did_you_mean
@@ -40,37 +39,22 @@ class PerEnvAdvantages(LearnersBuffer):
     Stable-Baselines3 adds the critic's value of what would have followed to the last reward, and it discounts that by
     the learner's ``gamma``, too.
 
-    :param buffer_size: as in Stable-Baselines3, which passes this one and those up to ``n_envs``.
-    :param observation_space: as in Stable-Baselines3.
-    :param action_space: as in Stable-Baselines3.
-    :param device: as in Stable-Baselines3.
-    :param gae_lambda: as in Stable-Baselines3, for envs without one of their own.
-    :param gamma: as in Stable-Baselines3, for envs without one of their own.
-    :param n_envs: as in Stable-Baselines3.
+    :param args: as in Stable-Baselines3, which passes them. Its ``gamma`` and ``gae_lambda`` are for envs without
+        their own.
     :param own: by name of the env (``info["env_id"]``), what it has of its own: ``gamma``, ``gae_lambda``, and with
         ``divide_by_std=True``, its advantages are divided by their standard deviation over the rollout. Their mean and
         their signs stay, and so do the returns that the critic learns. PPO's ``normalize_advantage`` does it over a
         minibatch of all envs: switch it off.
+    :param kwargs: as ``args``.
     :raises ValueError: if ``own`` names what is no env of the learner or no setting, or has a value out of range; the
         message says what there is.
     """
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        device: th.device | str = "auto",
-        gae_lambda: float = 1,
-        gamma: float = 0.99,
-        n_envs: int = 1,
-        *,
-        own: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, *args: Any, own: Mapping[str, Mapping[str, Any]] | None = None, **kwargs: Any) -> None:
         self.own = {name: dict(settings) for name, settings in (own or {}).items()}
         for name, settings in self.own.items():
             _check(name, settings)
-        super().__init__(buffer_size, observation_space, action_space, device, gae_lambda, gamma, n_envs)
+        super().__init__(*args, **kwargs)
 
     def env_ids(self) -> list[str]:
         """Return the name of the env of each copy; empty if there are no envs yet.
@@ -94,10 +78,10 @@ class PerEnvAdvantages(LearnersBuffer):
         :raises ValueError: if ``own`` names an env that is not there; the message says which there are.
         """
         super().reset()
-        there = self.env_ids()
-        for name in self.own if there else ():
-            if name not in there:
-                known = [*dict.fromkeys(there)]
+        self._names = self.env_ids()
+        known = [*dict.fromkeys(self._names)]
+        for name in self.own:
+            if known and name not in known:
                 hint = did_you_mean(name, known) or f"there are {', '.join(map(repr, known))}"
                 raise ValueError(f"own has settings of {name!r}, which is no env of this learner: {hint}")
 
@@ -107,7 +91,7 @@ class PerEnvAdvantages(LearnersBuffer):
         :param last_values: the critic's values after the last step, ``(n_envs, 1)`` or ``(n_envs,)``.
         :param dones: whether the last step ended an episode, ``(n_envs,)``.
         """
-        names = self.env_ids()
+        names = self._names
         common = self.gamma, self.gae_lambda
         if names and self.own:  # a row of numbers, one for each copy, in place of one number
             self.gamma = self._row(names, "gamma", self.gamma)  # type: ignore[assignment]
