@@ -12,7 +12,6 @@ the crash of one ends no other.
 from __future__ import annotations
 
 import argparse
-import csv
 import logging
 import multiprocessing
 import os
@@ -28,8 +27,10 @@ import torch as th
 import transformers
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
+from benchmarks.common.rows import read_rows
 from benchmarks.exactness import LIMITS, examine_choosing, examine_half, examine_writing
 from benchmarks.tiny_models import FAMILIES, VARIANTS, save_tiny
+from lmpolicy.files import write_table
 
 RESULTS = Path(__file__).parent / "results" / "architectures.csv"
 FIELDS = (
@@ -168,32 +169,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--loud", action="store_true", help="show warnings and tracebacks")
     args = parser.parse_args(argv)
     if args.table:
-        print(as_table(read(args.output)))
+        print(as_table(read_rows(args.output)))
         return
-    rows = {row["family"]: row for row in read(args.output)}
+    rows = {row["family"]: row for row in read_rows(args.output)}
     for name in args.only or (*FAMILIES, *VARIANTS):
         if name in rows and not args.again:
             continue
         found = in_process(name, quiet=not args.loud)
         rows[name] = {key: f"{value:.2g}" if isinstance(value, float) else value for key, value in found.items()}
         print(*(f"{key} {value}" for key, value in rows[name].items()), flush=True)
-        write(args.output, rows)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Rows that were written before."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: dict[str, dict[str, Any]]) -> None:
-    """Write all rows, in the order of their names."""
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, restval="")
-        table.writeheader()
-        table.writerows(rows[name] for name in sorted(rows))
+        write_table(args.output, FIELDS, (rows[name] for name in sorted(rows)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ each and with sequences of several prompts that share their beginnings. One repe
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from pathlib import Path
@@ -24,9 +23,11 @@ from stable_baselines3 import PPO
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.learning.tasks import BY_NAME, lm_settings
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.comparison.machine import processor
+from lmpolicy.files import write_table
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.trunk import TrunkForward
 
@@ -121,18 +122,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "beginnings.csv")
     args = parser.parse_args(argv)
     th.set_num_threads(1)
-    rows = {}
-    if args.output.exists():
-        with args.output.open(newline="") as file:
-            rows = {(row["env"], row["model"]): row for row in csv.DictReader(file)}
+    rows = {(row["env"], row["model"]): row for row in read_rows(args.output)}
     for env_id in args.envs:
         row = measure(env_id, args.model, args.repetitions)
         print(row, flush=True)
         rows[row["env"], row["model"]] = row
-        with args.output.open("w", newline="") as file:
-            table = csv.DictWriter(file, FIELDS)
-            table.writeheader()
-            table.writerows(rows.values())
+        write_table(args.output, FIELDS, rows.values())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ waits. All ways take turns. Every other program should be stopped before.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import statistics
 import subprocess
@@ -29,6 +28,7 @@ import lmpolicy
 from benchmarks.common.numbers import count, positive
 from benchmarks.common.paths import RESULTS
 from lmpolicy.comparison.machine import processor
+from lmpolicy.files import write_table
 
 FIELDS = (
     "threads",
@@ -107,10 +107,7 @@ def main(argv: list[str] | None = None) -> None:
         for threads, busy in ways:
             speeds[threads, busy].append(measure(threads, busy, args.seconds))
             print(f"{threads} threads, {busy} other programs: {speeds[threads, busy][-1]:.1f} env steps/s", flush=True)
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, FIELDS)
-        table.writeheader()
-        table.writerows(row(way, found) for way, found in speeds.items())
+    write_table(args.output, FIELDS, (row(way, found) for way, found in speeds.items()))
 
 
 def row(way: tuple[int, int], speeds: list[float]) -> dict[str, Any]:

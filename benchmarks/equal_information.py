@@ -11,7 +11,6 @@ benchmarks/results/equal_information.csv.
 """
 
 import argparse
-import csv
 import re
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.envs import CartPole
+from lmpolicy.files import write_table
 
 TASK = BY_NAME["cartpole"]
 SIGNS = {"left": -1, "right": 1}
@@ -134,11 +134,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # the network is tiny
     rows = [row for which in args.observations for seed in args.seeds for row in learn(which, seed, args)]
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(args.output, FIELDS, rows)
     print(args.output)
 
 

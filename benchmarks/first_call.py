@@ -13,7 +13,6 @@ PYTHONPATH=/path/to/version python benchmarks/first_call.py --label before
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from pathlib import Path
@@ -23,7 +22,9 @@ import gymnasium as gym
 import torch as th
 from stable_baselines3 import PPO
 
+from benchmarks.common.rows import read_rows
 from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy.files import write_table
 
 RESULTS = Path(__file__).parent / "results" / "first_call.csv"
 FIELDS = ("label", "model", "first_seconds", "later_seconds", "difference", "lowest", "highest", "repetitions", "torch")
@@ -75,14 +76,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     th.set_num_threads(1)
     row = measure(args.label, args.model, args.repetitions)
-    rows = []
-    if args.output.exists():
-        with args.output.open(newline="") as file:
-            rows = [one for one in csv.DictReader(file) if (one["label"], one["model"]) != (row["label"], row["model"])]
-    with args.output.open("w", newline="") as file:
-        table = csv.DictWriter(file, FIELDS)
-        table.writeheader()
-        table.writerows([*rows, row])
+    known = [one for one in read_rows(args.output) if (one["label"], one["model"]) != (row["label"], row["model"])]
+    write_table(args.output, FIELDS, [*known, row])
     print(row)
 
 

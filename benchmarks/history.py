@@ -10,13 +10,13 @@ what is in the table already is skipped.
 """
 
 import argparse
-import csv
 import math
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
@@ -25,11 +25,13 @@ from stable_baselines3 import PPO
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.learning.tasks import missing
 from lmpolicy import LMActorCriticPolicy, Prompt
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.machine import processor
 from lmpolicy.envs import TEXT_WORLD, TextWorld
+from lmpolicy.files import write_table
 
 GAMES = {"challenge": "coin_collector", "level": 5, "games": 100}
 OTHERS = {"split": "test", "games": 20}
@@ -83,10 +85,7 @@ def measure(history, seed, args):
 
 def read(args):
     """Rows of earlier runs by history and seed, which must be of as much training and as many episodes."""
-    if not args.output.exists():
-        return {}
-    with args.output.open(newline="") as file:
-        found = [{**row, "history": int(row["history"])} for row in csv.DictReader(file)]
+    found: list[dict[str, Any]] = [{**row, "history": int(row["history"])} for row in read_rows(args.output)]
     rows = {(row["history"], int(row["seed"])): row for row in found}
     settings = lmpolicy.hyperparameters(TEXT_WORLD, **GAMES)
     rollout = settings.n_envs * settings.n_steps
@@ -132,7 +131,6 @@ def main(argv=None):
     if reason := missing(TEXT_WORLD):
         parser.error(reason)
     torch.set_num_threads(args.threads)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     rows = read(args)
     for history in args.history:
         for seed in args.seeds:
@@ -140,10 +138,7 @@ def main(argv=None):
                 print(f"history {history}, seed {seed}: is in {args.output} already")
                 continue
             rows[history, seed] = measure(history, seed, args)
-            with args.output.open("w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS)
-                writer.writeheader()
-                writer.writerows(rows[key] for key in sorted(rows))
+            write_table(args.output, FIELDS, (rows[key] for key in sorted(rows)))
     rows = list(rows.values())
     draw(rows, args.output.with_suffix(".png"))
     print(f"{args.output}\n{args.output.with_suffix('.png')}")

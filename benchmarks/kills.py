@@ -41,6 +41,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from lmpolicy.files import DRAFT, append_lines, numbered
 from lmpolicy.training.checkpoints.checkpoints import newest_checkpoint
 
@@ -247,14 +248,6 @@ def killed_trainings(kills, folder, rng):
         }
 
 
-def lines_of(path):
-    """Lines of the table so far."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def write_line(path, line):
     """Append a line to the table, whole."""
     text = io.StringIO()
@@ -269,7 +262,7 @@ def main(argv=None):
     args = parse_arguments(argv)
     path = args.output / "kills.csv"
     for part, share in PARTS.items():
-        done = sum(line["part"] == part and line["readable"] != "" for line in lines_of(path))
+        done = sum(line["part"] == part and line["readable"] != "" for line in read_rows(path))
         left, rng = max(1, round(share * args.kills)) - done, random.Random(f"{part} {args.seed} {done}")
         if left <= 0:
             continue
@@ -280,7 +273,7 @@ def main(argv=None):
         for line in found:
             write_line(path, {"part": part, **line})
     for part in PARTS:
-        print(summary(part, lines_of(path)))
+        print(summary(part, read_rows(path)))
 
 
 def summary(part, lines):

@@ -11,7 +11,6 @@ benchmarks/results/legal_actions.csv.
 """
 
 import argparse
-import csv
 import itertools
 import os
 import time
@@ -31,6 +30,7 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.scoring.methods import joint_log_probs
 from lmpolicy import LMActorCriticPolicy, Prompt, TextObservationWrapper, TextTask
 from lmpolicy.comparison.machine import processor
+from lmpolicy.files import write_table
 from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.lm.scorer import ILLEGAL
 from lmpolicy.text.spaces import decode_bytes, row_keys
@@ -236,11 +236,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     rows = [measure(actions, args) for actions in args.actions]
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(args.output, FIELDS, rows)
     print(args.output)
 
 

@@ -7,7 +7,6 @@ number of episodes are those of benchmarks.learning. Writes benchmarks/results/l
 """
 
 import argparse
-import csv
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from benchmarks.common.paths import RESULTS
 from benchmarks.learning.tasks import BY_NAME, experiment
 from lmpolicy.comparison.evaluating import RandomActions, evaluate
+from lmpolicy.files import write_table
 from lmpolicy.training.random_play import RandomPlay
 
 TASK = BY_NAME["taxi"]
@@ -52,11 +52,7 @@ def main(argv: list[str] | None = None) -> None:
     for actions in (ALL, LEGAL):
         returns = [float(row["mean_return"]) for row in rows if row["actions"] == actions]
         print(f"{TASK.name}, {actions} actions: mean return {fmean(returns):.1f} over {len(returns)} seeds")
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(args.output, FIELDS, rows)
     print(args.output)
 
 

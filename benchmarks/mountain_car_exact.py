@@ -16,7 +16,6 @@ All rules play Gymnasium's own env from 200 starts, evenly spread over those tha
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common.paths import RESULTS
 from lmpolicy.envs.mountain_car import LOWEST
+from lmpolicy.files import write_table
 
 Floats = NDArray[np.float64]
 Rule = Callable[[float, float], int]
@@ -147,13 +147,13 @@ def main(argv: list[str] | None = None) -> None:
         "best": returns(best),
         "best, on the words": returns(on_the_words(best)),
     }
-    with args.output.open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(FIELDS)
-        for rule, totals in found.items():
-            row = (rule, f"{totals.mean():.1f}", f"{totals.min():.0f}", f"{totals.max():.0f}", len(totals))
-            table.writerow(row)
-            print(*row)
+    rows = [
+        (rule, f"{totals.mean():.1f}", f"{totals.min():.0f}", f"{totals.max():.0f}", len(totals))
+        for rule, totals in found.items()
+    ]
+    for row in rows:
+        print(*row)
+    write_table(args.output, FIELDS, (dict(zip(FIELDS, row, strict=True)) for row in rows))
 
 
 if __name__ == "__main__":

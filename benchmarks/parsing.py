@@ -12,7 +12,6 @@ Writes benchmarks/results/parsing.csv and parsing_times.csv.
 
 import argparse
 import contextlib
-import csv
 import json
 import random
 import time
@@ -23,6 +22,7 @@ from typing import Any
 from gymnasium import spaces
 
 from benchmarks.common.paths import RESULTS
+from lmpolicy.files import write_table
 from lmpolicy.text.parsing import MAX_CHARACTERS, ParseError, check_readable, extract_action
 from lmpolicy.text.prompt import check_phrases
 
@@ -136,11 +136,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     :param path: the file.
     :param rows: the rows, with equal keys.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(path, list(rows[0]), rows)
     print(path)
 
 

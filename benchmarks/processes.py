@@ -20,7 +20,6 @@ measured again.
 """
 
 import argparse
-import csv
 import json
 import os
 import signal
@@ -40,6 +39,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.scoring.models import SMOLLM, make_policy, save_model
 from benchmarks.trunk import PHRASES, make_rows
 from lmpolicy.comparison.machine import processor
@@ -222,10 +222,8 @@ class Table:
     """The lines of the file of results."""
 
     def __init__(self, path):
-        self.path, self.known = path, {}
-        if path.exists():
-            with path.open(newline="") as file:
-                self.known = {tuple(row[key] for key in KEYS): row for row in csv.DictReader(file)}
+        self.path = path
+        self.known = {tuple(row[key] for key in KEYS): row for row in read_rows(path)}
 
     def missing(self, *key):
         """Whether a line is not there yet."""
@@ -235,12 +233,7 @@ class Table:
         """Write a line."""
         row = dict.fromkeys(FIELDS, "") | dict(zip(KEYS, map(str, key), strict=True)) | measured
         row |= {"seed": SEED, "processor": processor(), "torch": th.__version__}
-        is_new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
+        add_rows(self.path, FIELDS, [row])
         self.known[tuple(map(str, key))] = {name: str(value) for name, value in row.items()}
 
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 DRAFT = ".draft-"
 """Beginning of the names of files and folders that are not complete, or that are about to be deleted."""
@@ -45,7 +45,7 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a CSV file whole; what a row lacks is left empty.
 
     :param path: file to write.

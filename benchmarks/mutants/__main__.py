@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.rows import read_rows
 from benchmarks.mutants import report, testing
 from benchmarks.mutants.forks import import_heavy, in_child
 
@@ -108,7 +109,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="print the tables of the docs, and try nothing")
     args = parser.parse_args(argv)
     if args.table:
-        print(report.as_table(report.read(args.output)))
+        print(report.as_table(read_rows(args.output)))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the copy is removed
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:
@@ -128,7 +129,7 @@ def _run(args: argparse.Namespace, folder: Path) -> None:
     sources = files_of(SOURCES, tree.folder)
     tests = files_of((*TESTS, *MORE) if args.more else TESTS, tree.folder)
     reach = find_reach(tree, sources, tests, kept / "reach", log)
-    rows = report.read(args.output)
+    rows = read_rows(args.output)
     if args.control:
         tests = sorted({row["test"] for row in rows if row["test"] in reach.seconds})
         how, result = in_child(partial(run_until_failure, tree.folder, tests), 3600, log)

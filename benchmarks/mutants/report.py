@@ -65,16 +65,8 @@ def as_row(seed: int, mutant: Any, found: dict[str, Any], known: dict[str, Any] 
     }
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Rows that were written before."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write all rows, as a whole or not at all."""
+    """Write all rows, as a whole or not at all; without lmpolicy, whose copy is imported later, and by children."""
     part = path.with_suffix(".part")
     with part.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, FIELDS)

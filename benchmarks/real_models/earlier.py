@@ -14,7 +14,6 @@ To measure the same anew:
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,8 +22,10 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.real_models.report import cpu_minutes_to, median_minutes
 from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
+from lmpolicy.files import write_table
 
 FOLDER = RESULTS / "real_models" / "earlier"
 THRESHOLDS = {"lake": 0.95, "blackjack": -0.06}
@@ -60,8 +61,7 @@ def read_runs(folder: Path) -> Runs:
     """
     found: Runs = defaultdict(list)
     for path in sorted(folder.glob("*_*_*.csv")):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_rows(path)
         if rows and rows[-1].get("complete") == "1":
             task, method = rows[0]["task"], rows[0]["method"]
             changed = path.stem.removeprefix(f"{task}_{method}_").rpartition(f"{rows[0]['seed']}")[0]
@@ -103,18 +103,6 @@ def _steps(numbers: Sequence[float]) -> str:
     """The median over seeds, and how many seeds have one."""
     middle, count = median(numbers), sum(number < math.inf for number in numbers)
     return f"{f'{middle:.0f}' if middle < math.inf else 'no'} ({count} of {len(numbers)})"
-
-
-def save_summary(lines: Sequence[dict[str, str]], path: Path) -> None:
-    """Write the lines of a table.
-
-    :param lines: of :func:`summarize`.
-    :param path: of the CSV file.
-    """
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, SUMMARY)
-        table.writeheader()
-        table.writerows(lines)
 
 
 def save_figure(runs: Runs, thresholds: dict[str, float], path: Path) -> None:
@@ -166,7 +154,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = parser.parse_args(argv).folder
     for one in (folder, folder / "trials"):
         runs = read_runs(one)
-        save_summary([summarize(key, found, THRESHOLDS[key[0]]) for key, found in runs.items()], one / "summary.csv")
+        lines = [summarize(key, found, THRESHOLDS[key[0]]) for key, found in runs.items()]
+        write_table(one / "summary.csv", SUMMARY, lines)
     runs = read_runs(folder)
     if not runs:
         raise SystemExit(f"there is no complete run in {folder}")

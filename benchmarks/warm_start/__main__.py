@@ -35,6 +35,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch as th
 
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.warm_start.methods import BUNDLED, METHODS, TASKS
 from benchmarks.warm_start.report import report
 from benchmarks.warm_start.runs import train
@@ -74,10 +75,7 @@ def parse(argv=None):
 
 def is_complete(path):
     """Whether a file has all rows of a run."""
-    if not path.exists():
-        return False
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(path)
     return bool(rows) and rows[-1]["complete"] == "1"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.common.rows import read_rows
 from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
+from lmpolicy.files import write_table
 
 SUMMARY = (
     "task",
@@ -46,8 +47,7 @@ def read_runs(folder: Path) -> Runs:
     """
     found: Runs = defaultdict(list)
     for path in sorted(folder.glob("*_*_*.csv")):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_rows(path)
         if rows and rows[-1].get("complete") == "1":
             found[rows[0]["task"], rows[0]["method"]].append(FinishedRun(rows))
     return {key: sorted(runs, key=lambda run: run.seed) for key, runs in found.items()}
@@ -124,11 +124,7 @@ def report(folder: Path, thresholds: Mapping[str, float], methods: Sequence[str]
         for key in order
         for sampled in (False, True)
     ]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "summary.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, SUMMARY)
-        table.writeheader()
-        table.writerows(lines)
+    write_table(folder / "summary.csv", SUMMARY, lines)
     if runs:
         save_figure({key: runs[key] for key in order}, thresholds, folder / "learning.png")
 

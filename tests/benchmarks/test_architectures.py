@@ -14,18 +14,20 @@ from typing import Any
 import pytest
 
 from benchmarks import architectures, tiny_models
+from benchmarks.common.rows import read_rows
+from lmpolicy.files import write_table
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "architectures.md"
 
 
 def rows_of(path: Path) -> dict[str, dict[str, Any]]:
-    return {row["family"]: row for row in architectures.read(path)}
+    return {row["family"]: row for row in read_rows(path)}
 
 
 def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
     output = tmp_path / "rows.csv"
-    architectures.write(output, {"gpt2": {"family": "gpt2", "verdict": "exact", "layout": "as before"}})
+    write_table(output, architectures.FIELDS, [{"family": "gpt2", "verdict": "exact", "layout": "as before"}])
     command = [sys.executable, "-m", "benchmarks.architectures", "--only", "gpt2", "blt", "llama", "--output", output]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     rows = rows_of(output)
@@ -77,7 +79,7 @@ def test_a_wrong_score_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_docs_show_the_rows() -> None:
-    assert architectures.as_table(architectures.read(architectures.RESULTS)) in DOCS.read_text()
+    assert architectures.as_table(read_rows(architectures.RESULTS)) in DOCS.read_text()
 
 
 def test_every_family_has_a_row() -> None:

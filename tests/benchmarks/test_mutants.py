@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common.rows import read_rows
 from benchmarks.mutants import report
 from benchmarks.mutants.tree import Tree
 
@@ -190,7 +191,7 @@ def test_a_whole_run(project: Path, tmp_path: Path) -> None:
     printed = run("mutants.main(sys.argv[1:])", *arguments)
     kept, always = "return number if number else 0", "return number if (number) or True else 0"
     never = "return number if (number) and False else 0"
-    rows = {(row["before"], row["after"]): row for row in report.read(output)}
+    rows = {(row["before"], row["after"]): row for row in read_rows(output)}
     assert rows["return number + number", "return number - number"]["outcome"] == "killed"
     assert rows["return number + number", "return number - number"]["test"] == f"{TEST}::test_double"
     assert rows[kept, "return number if number else 1"]["outcome"] == "survived"
@@ -202,7 +203,7 @@ def test_a_whole_run(project: Path, tmp_path: Path) -> None:
         SHORT_TESTS + "\n\ndef test_more():\n    assert list(map(arithmetic.never_tested, (0, 1))) == [0, 1]\n"
     )
     run("mutants.main(sys.argv[1:])", *arguments, "--again", "survived")
-    rows = {(row["before"], row["after"]): row for row in report.read(output)}
+    rows = {(row["before"], row["after"]): row for row in read_rows(output)}
     seen = rows[kept, "return number if number else 1"]
     assert (seen["first"], seen["outcome"], seen["test"]) == ("survived", "killed", f"{TEST}::test_more")
     (other,) = (rows[pair] for pair in rows if pair in {(kept, always), (kept, never)})
@@ -283,11 +284,11 @@ def test_lines_that_a_test_must_run(code: str, lines: list[int]) -> None:
 
 
 def test_docs_show_the_rows() -> None:
-    assert report.as_table(report.read(report.RESULTS)) in DOCS.read_text()
+    assert report.as_table(read_rows(report.RESULTS)) in DOCS.read_text()
 
 
 def test_nearly_every_change_is_seen() -> None:
-    rows = report.read(report.RESULTS)
+    rows = read_rows(report.RESULTS)
     assert rows
     unseen = [row for row in rows if row["outcome"] == "survived" and not row["reason"]]
     assert len(unseen) <= len(rows) // 20
