@@ -53,9 +53,9 @@ class PotentialShaper:
     """Wrap envs in :class:`PotentialShaping`; its ``repr`` tells potential and discount.
 
     Example:
-        >>> EnvCopies("MountainCar-v0", 8, training_wrapper=PotentialShaper(MountainCarSwing()))  # doctest: +SKIP
-        >>> PotentialShaper(MountainCarSwing())
-        PotentialShaper(potential=MountainCarSwing(at_rest=-100.0), gamma=0.99)
+        >>> EnvCopies("MountainCar-v0", 8, training_wrapper=PotentialShaper(MountainCarRule()))  # doctest: +SKIP
+        >>> PotentialShaper(MountainCarRule())
+        PotentialShaper(potential=MountainCarRule(discount=0.99, longest=200), gamma=0.99)
     """
 
     potential: Callable[[Any], float]
@@ -72,26 +72,38 @@ class PotentialShaper:
 
 
 @dataclass(frozen=True)
-class MountainCarSwing:
-    """Compute how wide the car of ``MountainCar-v0`` swings, at most 0.
+class MountainCarRule:
+    """Compute what a car of ``MountainCar-v0`` returns from a state on if it is pushed the way it rolls, at most 0.
 
-    This is the square root of its mechanical energy, to which each push the way the car rolls adds about as much, the
-    first pushes as well as the last. The potential is 0 where the energy is that of a car at rest at the flag, and for
-    terminal states, so that the last reward makes no jump.
+    Where it rests, it is pushed down the slope. A push against this rule that saves a swing, or costs one, shows in
+    this potential at once, and not when the flag is reached. It is 0 at the flag and for terminal states.
     """
 
-    at_rest: float = -100.0
-    """Potential at rest at the lowest point of the valley."""
+    discount: float = 0.99
+    """Of the return. If it is that of the learner, the rule itself earns nothing on its way, and any other push what it
+    is better or worse by."""
+    longest: int = 200
+    """Largest number of steps that are looked ahead."""
 
     def __call__(self, observation: Any) -> float:
         """Compute the potential.
 
         :param observation: position and velocity.
         """
-        position, velocity = float(observation[0]), float(observation[1])
-        height = 0.0025 / 3 * (math.sin(3 * position) + 1)  # the slope pulls with 0.0025 cos(3 position)
-        height_of_flag = 0.0025 / 3 * (math.sin(3 * 0.5) + 1)
-        return self.at_rest * (1 - min(1.0, math.sqrt((height + velocity**2 / 2) / height_of_flag)))
+        steps = self._steps(float(observation[0]), float(observation[1]))
+        return float(-steps) if self.discount == 1 else -(1 - self.discount**steps) / (1 - self.discount)
+
+    def _steps(self, position: float, velocity: float) -> int:
+        """Return the number of steps to the flag, as the env computes them."""
+        for step in range(self.longest):
+            if position >= 0.5:
+                return step
+            slope = -0.0025 * math.cos(3 * position)
+            velocity = max(-0.07, min(0.07, velocity + math.copysign(0.001, velocity or slope) + slope))
+            position = max(-1.2, min(0.6, position + velocity))
+            if position == -1.2:  # the wall on the left
+                velocity = max(0.0, velocity)
+        return self.longest
 
 
 @dataclass(frozen=True)

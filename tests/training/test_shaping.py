@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from stable_baselines3.common.monitor import Monitor
 from lmpolicy.training.shaping import (
     AcrobotEnergy,
     DiscoveryReward,
-    MountainCarSwing,
+    MountainCarRule,
     PotentialShaper,
     PotentialShaping,
 )
@@ -58,21 +59,46 @@ def test_returns_that_are_reported_are_the_envs_own() -> None:
     assert info["episode"]["r"] == 1
 
 
-def test_swing_of_the_mountain_car() -> None:
-    swing = MountainCarSwing()
-    assert swing([-np.pi / 6, 0]) == pytest.approx(-100)
-    assert swing([0.5, 0]) == pytest.approx(0)
-    assert swing([0.5, 0.05]) == 0  # no more for speed than the flag takes
-    env = gym.make("MountainCar-v0")
-    observation, _ = env.reset(seed=0)
-    gains, last = [], swing(observation)
-    for _ in range(60):  # pushed as it rolls, which widens the swing by about as much early as late
-        observation, _, terminated, _, _ = env.step(2 if observation[1] >= 0 else 0)
-        assert not terminated
-        gains.append(swing(observation) - last)
-        last = swing(observation)
-    assert sum(gains[:30]) > 10
-    assert sum(gains[30:]) == pytest.approx(sum(gains[:30]), rel=0.5)
+def steps_by_the_rule(env: gym.Env, observation: Any) -> int:
+    """Push a car of the env itself the way it rolls, and where it rests, down the slope."""
+    for step in itertools.count(1):
+        position, velocity = observation
+        observation, _, terminated, truncated, _ = env.step(2 if (velocity or -np.cos(3 * position)) > 0 else 0)
+        if terminated or truncated:
+            return step
+    raise AssertionError
+
+
+def test_the_rule_of_the_mountain_car_is_the_envs_own_return() -> None:
+    rule, env = MountainCarRule(discount=1.0), gym.make("MountainCar-v0", max_episode_steps=300)
+    rng, found = np.random.default_rng(0), set()
+    for place in range(40):
+        env.reset(seed=place)
+        car: Any = env.unwrapped
+        at_rest = place % 4 == 0
+        if not at_rest:
+            car.state = np.array([rng.uniform(-1.2, 0.45), rng.uniform(-0.07, 0.07)])
+        before = tuple(car.state)
+        found.add(steps := steps_by_the_rule(env, before))
+        assert rule(before) == -steps
+    assert len(found) > 20
+    assert rule([0.5, 0.01]) == 0
+
+
+def test_by_the_rule_nothing_is_earned_and_a_swing_more_or_less_shows_at_once() -> None:
+    env = PotentialShaping(gym.make("MountainCar-v0"), MountainCarRule(), gamma=0.99)
+    first = {}
+    for start in (-0.44, -0.5):  # from both, the slope pulls left; from the second, that takes one swing more
+        env.reset(options={"low": start, "high": start})
+        first[start] = float(env.step(2)[1])  # to the right
+        terminated, later = False, []
+        while not terminated:
+            velocity = env.unwrapped.state[1]  # type: ignore[attr-defined]
+            _, reward, terminated, *_ = env.step(2 if velocity > 0 else 0)
+            later.append(float(reward))
+        assert np.abs(later).max() < 1e-5  # not 0 alone because observations are in float32
+    assert first[-0.44] < -5
+    assert first[-0.5] > 5
 
 
 def test_energy_of_the_acrobot() -> None:
@@ -94,13 +120,13 @@ def test_energy_of_the_acrobot() -> None:
 
 
 def test_a_shaper_wraps_and_tells_its_parameters() -> None:
-    shaper = PotentialShaper(MountainCarSwing(at_rest=-7.0), gamma=0.5)
-    assert repr(shaper) == "PotentialShaper(potential=MountainCarSwing(at_rest=-7.0), gamma=0.5)"
+    shaper = PotentialShaper(MountainCarRule(discount=0.5), gamma=0.5)
+    assert repr(shaper) == "PotentialShaper(potential=MountainCarRule(discount=0.5, longest=200), gamma=0.5)"
     env = shaper(gym.make("MountainCar-v0"))
     assert env.gamma == 0.5
     start = env.potential(env.reset(seed=0)[0])
     observation, reward, *_ = env.step(2)
-    assert reward == pytest.approx(-1 + 0.5 * MountainCarSwing(-7.0)(observation) - start)
+    assert reward == pytest.approx(-1 + 0.5 * MountainCarRule(0.5)(observation) - start)
     assert AcrobotEnergy(-10.0)([1, 0, 1, 0, 0, 0]) == pytest.approx(-10)
 
 

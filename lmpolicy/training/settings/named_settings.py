@@ -18,7 +18,7 @@ from lmpolicy.envs import (
 )
 from lmpolicy.training.settings.env_lookup import check_env_kwargs, find_spec
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
-from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarSwing, PotentialShaper
+from lmpolicy.training.shaping import AcrobotEnergy, DiscoveryReward, MountainCarRule, PotentialShaper
 
 
 def hyperparameters(env_id: str, **env_kwargs: Any) -> Hyperparameters:
@@ -221,11 +221,12 @@ NAMED_SETTINGS = (
         "MountainCar-v0",
         **READ,
         total_timesteps=70_000,
-        training_wrapper=PotentialShaper(MountainCarSwing()),
+        training_wrapper=PotentialShaper(MountainCarRule()),
         n_envs=16,
         n_steps=64,
         batch_size=512,
         n_epochs=4,
+        gae_lambda=0.5,  # what a push is worth shows at once; later gains are other pushes' noise
         optimizer="Adam",
         learning_rate=(7e-4, 0.0),
         ent_coef=(0.01, 0.0),

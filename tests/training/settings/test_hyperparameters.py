@@ -22,15 +22,15 @@ from lmpolicy import (
     hyperparameters,
 )
 from lmpolicy.envs import TEXT_WORLD
-from lmpolicy.training.shaping import DiscoveryReward, MountainCarSwing, PotentialShaper, PotentialShaping
+from lmpolicy.training.shaping import DiscoveryReward, MountainCarRule, PotentialShaper, PotentialShaping
 
 
 def test_rewards_are_shaped_with_the_discount_of_the_learner() -> None:
     settings = replace(hyperparameters("MountainCar-v0"), gamma=0.9)
-    assert settings.training_wrapper == PotentialShaper(MountainCarSwing(), gamma=0.9)
+    assert settings.training_wrapper == PotentialShaper(MountainCarRule(), gamma=0.9)
     assert f"{settings.training_wrapper}" in f"{settings}"
-    other = replace(settings, gamma=0.5, training_wrapper=PotentialShaper(MountainCarSwing(7.0)))
-    assert other.training_wrapper == PotentialShaper(MountainCarSwing(7.0), gamma=0.5)
+    other = replace(settings, gamma=0.5, training_wrapper=PotentialShaper(MountainCarRule(0.7)))
+    assert other.training_wrapper == PotentialShaper(MountainCarRule(0.7), gamma=0.5)
     assert replace(other, training_wrapper=DiscoveryReward).training_wrapper is DiscoveryReward
 
 
