@@ -8,7 +8,8 @@ All rules play Gymnasium's own env from 200 starts, evenly spread over those tha
 * as it rolls: the car is always pushed the way it rolls, and to the right where it rests.
 * as it rolls, first left: the same, and to the left where it rests.
 * as it rolls, first as the slope pulls: the same, and down the slope where it rests.
-* as it rolls, best first push: for each start, the better of both.
+* as it rolls, first left from 4 cm right: the same, and where it rests, to the left from there on, else to the right.
+* as it rolls, best first push: for each start, the better of both pushes.
 * best: as value iteration says.
 * best, on the words: the same, given position and velocity as the words round them.
 """
@@ -104,6 +105,15 @@ def as_the_slope_pulls(position: float, velocity: float) -> int:
     return as_it_rolls(LEFT if position > LOWEST else RIGHT)(position, velocity)
 
 
+def left_from_4_cm_right(position: float, velocity: float) -> int:
+    """Push the way the car rolls, and where it does not, to the left if it is 4 cm or more right of the lowest point.
+
+    :param position: of the car.
+    :param velocity: of the car.
+    """
+    return as_it_rolls(LEFT if position >= LOWEST + 0.04 else RIGHT)(position, velocity)
+
+
 def on_the_words(rule: Rule) -> Rule:
     """Give a rule position and velocity as the words round them: to a centimetre, and to a tenth of it per step.
 
@@ -143,6 +153,7 @@ def main(argv: list[str] | None = None) -> None:
         "as it rolls": right,
         "as it rolls, first left": left,
         "as it rolls, first as the slope pulls": returns(as_the_slope_pulls),
+        "as it rolls, first left from 4 cm right": returns(left_from_4_cm_right),
         "as it rolls, best first push": np.maximum(right, left),
         "best": returns(best),
         "best, on the words": returns(on_the_words(best)),
