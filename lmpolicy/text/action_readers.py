@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,31 +81,39 @@ class PhraseReader(ActionReader):
         self.action_space = spaces.Discrete(width)
 
     def read(self, given: Any, legal: Mapping[str, Any], random: np.random.Generator) -> ReadAnswer:
-        """Find the env action for an index or a phrase.
-
-        An index is an int, a NumPy integer or a 0-d array.
-        """
-        phrase = self._phrase(given, legal)
+        """Find the env action for an index or a phrase."""
+        phrase = legal_phrase(given, legal)
         return ReadAnswer(phrase, legal[phrase], phrase, {"action_text": phrase})
 
-    def _phrase(self, given: Any, legal: Mapping[str, Any]) -> str:
-        """Return the phrase that an index or a text stands for."""
-        if isinstance(given, str):
-            if given in legal:
-                return str(given)
-            raise ValueError(f"{given!r} is not a legal action now; legal are: {list_phrases(legal, with_index=True)}")
-        # NumPy never sees a list, because it has an error of its own for lists of lists of different lengths.
-        array = np.asarray(None if isinstance(given, list | tuple) else given)
-        if array.shape != () or not np.issubdtype(array.dtype, np.integer):
-            raise TypeError(
-                f"an action is an index (int) or a phrase (str), got {given!r} ({type(given).__name__}); "
-                f"legal are: {list_phrases(legal, with_index=True)}"
-            )
-        if not 0 <= int(array) < len(legal):
-            raise ValueError(
-                f"action index {int(array)} is not legal now; legal are: {list_phrases(legal, with_index=True)}"
-            )
-        return tuple(legal)[int(array)]
+
+def legal_phrase(given: Any, legal: Collection[str]) -> str:
+    """Return the phrase that an index or a text stands for.
+
+    Example:
+        >>> legal_phrase(1, ["stick", "hit"])
+        'hit'
+
+    :param given: an index (an int, a NumPy integer or a 0-d array), or a phrase.
+    :param legal: the legal phrases, in their order.
+    :raises TypeError: if ``given`` is neither.
+    :raises ValueError: if it is not legal; the message lists what is.
+    """
+    if isinstance(given, str):
+        if given in legal:
+            return str(given)
+        raise ValueError(f"{given!r} is not a legal action now; legal are: {list_phrases(legal, with_index=True)}")
+    # NumPy never sees a list, because it has an error of its own for lists of lists of different lengths.
+    array = np.asarray(None if isinstance(given, list | tuple) else given)
+    if array.shape != () or not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(
+            f"an action is an index (int) or a phrase (str), got {given!r} ({type(given).__name__}); "
+            f"legal are: {list_phrases(legal, with_index=True)}"
+        )
+    if not 0 <= int(array) < len(legal):
+        raise ValueError(
+            f"action index {int(array)} is not legal now; legal are: {list_phrases(legal, with_index=True)}"
+        )
+    return tuple(legal)[int(array)]
 
 
 class AnswerReader(ActionReader):

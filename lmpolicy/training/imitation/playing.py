@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from lmpolicy.text.listing import list_phrases
+from lmpolicy.text.action_readers import legal_phrase
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.training.imitation.demonstration import Demonstration, EnvWords
 from lmpolicy.training.reward_scale import original_rewards
@@ -150,7 +150,7 @@ def play_as_model(
             cut = bool(starts[place] and info.get("TimeLimit.truncated", False))
             name = f"{place} {left[place]}"
             turn = _turn(prompts[place], info, rewards[place], name, cut)
-            running[place].append(turn if said is None else _corrected(turn, said))
+            running[place].append(turn if expert is None else _corrected(turn, said))
             if starts[place]:
                 done += running[place]
                 running[place], left[place] = [], left[place] - 1
@@ -158,19 +158,20 @@ def play_as_model(
     return done
 
 
-def _corrected(turn: Demonstration, choice: Choice) -> Demonstration:
+def _corrected(turn: Demonstration, choice: Choice | None) -> Demonstration:
     """Return a turn with what an expert says should be done.
 
-    :raises ValueError: if it is no legal phrase.
+    :raises TypeError: if it is neither a phrase nor an index; where the policy writes, if it is no text.
+    :raises ValueError: if it is not legal.
     """
-    phrases = turn.prompt.actions
-    if not phrases:
-        return replace(turn, action=None, answer=str(choice))
-    if not isinstance(choice, str) and choice in range(len(phrases)):
-        choice = phrases[int(choice)]
-    if choice not in phrases:
-        raise ValueError(f"the expert says {choice!r}, which is none of {list_phrases(phrases)}")
-    return replace(turn, action=str(choice), answer=None)
+    if not turn.prompt.actions:
+        if not isinstance(choice, str):
+            raise TypeError(f"the expert says {choice!r}: where the policy writes, it must say the text of the answer")
+        return replace(turn, action=None, answer=choice)
+    try:
+        return replace(turn, action=legal_phrase(choice, turn.prompt.actions), answer=None)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the expert says {choice!r}: {error}") from None
 
 
 def _turn(prompt: Prompt, info: dict[str, Any], reward: Any, episode: int | str, truncated: bool) -> Demonstration:

@@ -282,8 +282,11 @@ def test_whole_episodes_are_kept_when_the_expert_stops() -> None:
 
 def test_what_an_expert_says_must_be_legal() -> None:
     for wrong in ("fly", 7, -1):
-        with pytest.raises(ValueError, match=f"the expert says {wrong!r}, which is none of "):
+        with pytest.raises(ValueError, match=f"the expert says {wrong!r}: .* now; legal are: 0 'right'"):
             Demonstrations.from_policy(Scripted(), corridor(), 1, expert=lambda prompt, info, wrong=wrong: wrong)
+    silent: Any = lambda prompt, info: None  # noqa: E731
+    with pytest.raises(TypeError, match=r"the expert says None: an action is an index \(int\) or a phrase \(str\)"):
+        Demonstrations.from_policy(Scripted(), corridor(), 1, expert=silent)
     with pytest.raises(TypeError, match="an expert watches one env"):
         Demonstrations.from_policy(Scripted(), make_vec_env(corridor, 2), 1, expert=lambda prompt, info: "right")
 
