@@ -42,6 +42,8 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print("stopped by Ctrl-C", file=sys.stderr)
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # such as that of "| head"; typer ends the program without a word
+            raise
         except EXPECTED as error:
             # Errors of typer, such as an unknown option, are told by typer; typer.Exit is a RuntimeError, too.
             if ctx.params["debug"] or type(error).__module__.partition(".")[0] in ("typer", "click"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,22 @@ from rich.text import Text
 def messages() -> Console:
     """Return where progress and remarks go. The output holds nothing but results."""
     return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def busy_remark(threads: int) -> str:
+    """Say how to train beside other programs; nothing where the processor has room for all threads.
+
+    :param threads: number of threads of a training that is about to begin.
+    """
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # Windows does not say
+    if threads == 1 or load + threads < cores + 0.5:
+        return ""
+    return (
+        f"Other programs keep {min(load, cores):.0f} of {cores} cores busy. Beside them, {threads} threads wait for "
+        "each other and can be many times as slow as one: if this crawls, stop it, and write OMP_NUM_THREADS=1 before "
+        "the command."
+    )
 
 
 def tell(result: Mapping[str, Any], shown: str | Table, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
@@ -17,7 +18,7 @@ from lmpolicy.cli.choosing import Given
 from lmpolicy.cli.progress import ProgressFile, TrainingBar, mean_return
 from lmpolicy.cli.run_settings import RunSettings
 from lmpolicy.cli.runs import Run
-from lmpolicy.cli.told import in_words, messages
+from lmpolicy.cli.told import busy_remark, in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
@@ -183,6 +184,8 @@ def _learn(
         f"Training on {run.settings.env_id} for {left:,} env steps{rounded} on {model.device}. In {folder}: "
         "settings.yaml, checkpoints, progress.csv, episodes.jsonl. Ctrl-C stops early and keeps what was learnt."
     )
+    if model.device.type == "cpu" and (remark := busy_remark(th.get_num_threads())):
+        console.print(remark)
     bar, begun, interrupted = TrainingBar(console, total), time.perf_counter(), False
     try:
         model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -119,3 +120,14 @@ def test_an_error_of_the_code_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("lmpolicy.report.page.write_report", broken)
     with pytest.raises(KeyError):
         lmpolicy("report", RUN)
+
+
+def test_a_reader_that_has_read_enough_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``lmpolicy report RUN | head -1``, whose pipe is closed after a line."""
+
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("lmpolicy.report.page.write_report", closed)
+    done = lmpolicy("report", RUN)
+    assert (done.code, done.err) == (1, "")

@@ -196,6 +196,16 @@ def test_progress_is_told_where_there_is_no_terminal(whole: str) -> None:
     assert "lmpolicy evaluate told/1" in done.out
 
 
+@pytest.mark.parametrize(("load", "threads", "told"), [(1.0, 2, True), (0.2, 2, False), (3.0, 1, False)])
+def test_threads_beside_other_programs(load: float, threads: int, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    monkeypatch.setattr(th, "get_num_threads", lambda: threads)
+    done = succeed("train", ENV, *TINY, "--steps", "64", "--output", "busy")
+    assert ("Other programs keep 1 of 2 cores busy." in done.err) is told
+    assert ("OMP_NUM_THREADS=1" in done.err) is told
+
+
 def test_steps_that_are_rounded_up_are_told(whole: str) -> None:
     done = succeed("train", ENV, *TINY, "--steps", "65", "--output", "rounded")
     assert "Training on bulbs/Bulb-v0 for 128 env steps (65 in whole rollouts of 64) on cpu" in done.err
