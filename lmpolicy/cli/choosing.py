@@ -33,9 +33,15 @@ class Given:
     demonstrations: Path | None = None
     settings: Path | None = None
     device: str | None = None
+    threads: int | None = None
 
     def starting_from(
-        self, adapter: str | None, demonstrations: Path | None, settings: Path | None, device: str | None
+        self,
+        adapter: str | None,
+        demonstrations: Path | None,
+        settings: Path | None,
+        device: str | None,
+        threads: int | None,
     ) -> Given:
         """Add what a training starts from.
 
@@ -43,8 +49,10 @@ class Given:
         :param demonstrations: file of turns.
         :param settings: file of settings.
         :param device: device of the model.
+        :param threads: CPU threads.
         """
-        return replace(self, adapter=adapter, demonstrations=demonstrations, settings=settings, device=device)
+        found = replace(self, adapter=adapter, demonstrations=demonstrations, settings=settings)
+        return replace(found, device=device, threads=threads)
 
     def refuse_for_resume(self) -> None:
         """Refuse what would change a run that goes on.
@@ -52,13 +60,14 @@ class Given:
         :raises ValueError: if there is any; the message says how to train with it.
         """
         for one in fields(self):
-            if one.name not in ("steps", "device") and getattr(self, one.name):
+            if one.name not in ("steps", "device", "threads") and getattr(self, one.name):
                 option = {"env": "ENV", "env_args": "--env-arg", "changes": "--set"}.get(
                     one.name, f"--{one.name.replace('_', '-')}"
                 )
                 raise ValueError(
-                    f"{option} does not go with --resume, which goes on with the settings of its run; only --steps and "
-                    "--device may change. To begin anew, leave --resume out; --settings RUN/settings.yaml repeats a run"
+                    f"{option} does not go with --resume, which goes on with the settings of its run; only --steps, "
+                    "--device and --threads may change. To begin anew, leave --resume out; --settings "
+                    "RUN/settings.yaml repeats a run"
                 )
 
 
@@ -97,7 +106,7 @@ def choose(given: Given) -> RunSettings:
         chosen = replace(chosen, policy={**chosen.policy, "adapter": given.adapter})
     if given.seed is not None:
         chosen = replace(chosen, seed=check_setting("seed", "int", given.seed, "--seed"))
-    return chosen if given.device is None else replace(chosen, device=given.device)
+    return chosen.computing(given.device, given.threads)
 
 
 def _begin(given: Given) -> RunSettings:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import torch as th
 import yaml
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -18,6 +19,7 @@ from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.training.settings.env_lookup import import_package, near_ids
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 from lmpolicy.training.settings.named_settings import hyperparameters
+from lmpolicy.training.settings.script_options import usual_threads
 from lmpolicy.training.settings.task_lookup import find_task
 from lmpolicy.wrapper import TextObservationWrapper
 
@@ -27,7 +29,8 @@ HEADER = """\
 # lmpolicy train --settings FILE repeats this run. Change what you like.
 # What is no plain value, such as a shaped reward, comes from lmpolicy.hyperparameters(env) of the installed version.
 """
-KEYS = ("lmpolicy", "env", "env_kwargs", "task", "seed", "device", "demonstrations", "hyperparameters", "policy")
+OTHERS = ("hyperparameters", "task", "policy")
+"""Fields of the settings that are more than a value in the file."""
 NO_PLAIN = ("env_id", "env_kwargs", "task", "training_wrapper")
 """Fields of the hyperparameters that have a key of their own in the file, or none."""
 SHORT_ANSWER = 16
@@ -46,6 +49,8 @@ class RunSettings:
     """Seed of envs, model and training."""
     device: str = "auto"
     """Device of the model, as in SB3."""
+    threads: int | None = None
+    """CPU threads. None: :func:`~lmpolicy.training.settings.script_options.usual_threads`."""
     demonstrations: str | None = None
     """File of turns that a warm start learns from. None: no warm start."""
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class RunSettings:
         found = cls.of(data["env"], data.get("task"), _mapping(data, "env_kwargs", path))
         changed = found.with_values(_mapping(data, "hyperparameters", path), str(path))
         check_names(policy := _mapping(data, "policy", path), POLICY, f"{path}, policy")
-        rest = {name: data[name] for name in ("seed", "device", "demonstrations") if name in data}
+        rest = {name: data[name] for name in OWN if name in data}
         for name, value in rest.items():
             check_setting(name, OWN[name], value, str(path))
         return replace(changed, policy=policy, **rest)
@@ -124,6 +129,14 @@ class RunSettings:
         if words:
             own["wrapper_kwargs"] = {**self.hyperparameters.wrapper_kwargs, **own.get("wrapper_kwargs", {}), **words}
         return replace(self.with_values(own, "--set"), policy={**self.policy, **policy})
+
+    def computing(self, device: str | None, threads: int | None) -> RunSettings:
+        """Return settings for other hardware.
+
+        :param device: device of the model. None: as before.
+        :param threads: CPU threads. None: as before.
+        """
+        return replace(self, device=device or self.device, threads=threads or self.threads)
 
     def for_free_text(self, tokens: int) -> RunSettings:
         """Return settings for a policy that writes its answers.
@@ -163,6 +176,14 @@ class RunSettings:
     def steps(self) -> int:
         """Return the env steps of training in whole rollouts, as PPO takes them."""
         return -(-self.hyperparameters.total_timesteps // self.rollout) * self.rollout
+
+    def use_threads(self) -> int:
+        """Let this process compute with the threads of the run.
+
+        :return: their number.
+        """
+        th.set_num_threads(self.threads or usual_threads(self.hyperparameters.model))
+        return th.get_num_threads()
 
     def make_env(self, *, training: bool = True, n_envs: int | None = None, **wrapper_kwargs: Any) -> VecEnv:
         """Make the envs.
@@ -211,7 +232,8 @@ class RunSettings:
         return folder / FILE
 
 
-OWN = {one.name: str(one.type) for one in fields(RunSettings) if one.name in ("seed", "device", "demonstrations")}
+OWN = {one.name: str(one.type) for one in fields(RunSettings) if one.name not in OTHERS}
+KEYS = ("lmpolicy", "env", "env_kwargs", *OTHERS, *OWN)
 PLAIN = {one.name: str(one.type) for one in fields(Hyperparameters) if one.name not in NO_PLAIN}
 POLICY = tuple(one.name for one in fields(PolicySettings))
 WRAPPER = tuple(TextObservationWrapper.__init__.__kwdefaults__ or ())

@@ -46,7 +46,7 @@ class Run:
         return max((file for file in files if file.is_file()), key=_steps, default=None)
 
     def load(self, device: str | None = None) -> OnPolicyAlgorithm:
-        """Load the model.
+        """Load the model, and compute with the threads of the run.
 
         :param device: device. Default: that of the settings.
         :raises FileNotFoundError: if the run has none yet; the message says how to train it.
@@ -54,6 +54,7 @@ class Run:
         file = self.model_file
         if file is None:
             raise FileNotFoundError(f"{self.folder} has no model yet: lmpolicy train --resume {self.folder} trains it")
+        self.settings.use_threads()
         name = self.settings.ppo["policy_kwargs"].get("model")
         return load(file, model=name, device=check_device(device or self.settings.device))
 

@@ -29,8 +29,7 @@ def busy_remark(threads: int) -> str:
         return ""
     return (
         f"Other programs keep {min(load, cores):.0f} of {cores} cores busy. Beside them, {threads} threads wait for "
-        "each other and can be many times as slow as one: if this crawls, stop it, and write OMP_NUM_THREADS=1 before "
-        "the command."
+        "each other and can be many times as slow as one: if this crawls, stop it, and go on with --threads 1."
     )
 
 

@@ -19,6 +19,10 @@ Adapter = Annotated[str | None, typer.Option(help="LoRA adapter of PEFT to start
 Played = Annotated[Path | None, typer.Option(help="File of played turns that the model learns from first.")]
 Settings = Annotated[Path | None, typer.Option(help="settings.yaml of a run to repeat, or your own.")]
 Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU threads.", show_default="one for the bundled model, those of PyTorch for others"),
+]
 Output = Annotated[Path | None, typer.Option(help="Folder of numbered runs.", show_default="runs/ENV")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write files for TensorBoard.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the settings, and train nothing.")]
@@ -40,6 +44,7 @@ def train(
     resume: Resume = None,
     output: Output = None,
     device: Device = None,
+    threads: Threads = None,
     tensorboard: TensorBoard = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -53,7 +58,7 @@ def train(
     from lmpolicy.cli.training import go_on, start
 
     given = Given(env, model, task, seed, steps, n_envs, generate, env_arg or (), changes or ())
-    given = given.starting_from(adapter, demonstrations, settings, device)
+    given = given.starting_from(adapter, demonstrations, settings, device, threads)
     if resume is None:
         chosen = choose(given)
         if dry_run:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
@@ -105,7 +104,7 @@ def go_on(folder: Path, given: Given, tensorboard: bool) -> Trained:
     if given.steps is not None:
         further = check_setting("total_timesteps", "int", given.steps, "--steps")
         settings = settings.with_values({"total_timesteps": further}, "--steps")
-    settings = settings if given.device is None else replace(settings, device=given.device)
+    settings = settings.computing(given.device, given.threads)
     check_device(settings.device)
     run, env = Run(folder, settings), settings.make_env()
     if newest_checkpoint(folder) is None:
@@ -166,7 +165,7 @@ def _learn(
     played: Demonstrations | None,
 ) -> Trained:
     """Train to the end, or until Ctrl-C, and save the model."""
-    console, folder, total = messages(), run.folder, run.settings.steps
+    console, folder, total, threads = messages(), run.folder, run.settings.steps, run.settings.use_threads()
     formats = [TensorBoardOutputFormat(str(folder))] if tensorboard else []
     model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
     if played is not None:
@@ -184,7 +183,7 @@ def _learn(
         f"Training on {run.settings.env_id} for {left:,} env steps{rounded} on {model.device}. In {folder}: "
         "settings.yaml, checkpoints, progress.csv, episodes.jsonl. Ctrl-C stops early and keeps what was learnt."
     )
-    if model.device.type == "cpu" and (remark := busy_remark(th.get_num_threads())):
+    if model.device.type == "cpu" and (remark := busy_remark(threads)):
         console.print(remark)
     bar, begun, interrupted = TrainingBar(console, total), time.perf_counter(), False
     try:

@@ -10,10 +10,11 @@ import yaml
 
 from lmpolicy.training.settings.task_lookup import near
 
-POSITIVE = ("n_envs", "total_timesteps", "n_steps", "batch_size", "n_epochs")
+POSITIVE = ("n_envs", "total_timesteps", "n_steps", "batch_size", "n_epochs", "threads")
 SHARES = ("gamma", "gae_lambda")
 NEEDED = {
     "int": "a whole number",
+    "int | None": "a whole number or null",
     "float": "a number",
     "float | None": "a number or null",
     "bool": "true or false",
@@ -82,7 +83,7 @@ def check_setting(name: str, kind: str, value: Any, place: str) -> Any:
         if (number := _number(value)) is not None:
             return _in_range(name, number, place)
     else:
-        wanted = {"int": int, "bool": bool}.get(kind, str)
+        wanted = {"int": int, "bool": bool}.get(kind.removesuffix(" | None"), str)
         if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
             return _in_range(name, value, place)
     raise ValueError(f"{place}: {name} is {NEEDED[kind]}; got {value!r}")

@@ -196,14 +196,47 @@ def test_progress_is_told_where_there_is_no_terminal(whole: str) -> None:
     assert "lmpolicy evaluate told/1" in done.out
 
 
-@pytest.mark.parametrize(("load", "threads", "told"), [(1.0, 2, True), (0.2, 2, False), (3.0, 1, False)])
-def test_threads_beside_other_programs(load: float, threads: int, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of threads that were set; this process keeps its own, since several would crawl beside other tests."""
+    numbers = [3]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(th, "set_num_threads", numbers.append)
+    monkeypatch.setattr(th, "get_num_threads", lambda: numbers[-1])
+    return numbers
+
+
+@pytest.mark.usefixtures("project")
+def test_threads_are_those_of_the_run(threads: list[int]) -> None:
+    run = str(succeed("train", ENV, *TINY, "--output", "threads", "--json").facts["run"])
+    assert threads == [3, 1], "the bundled model has one"
+    assert RunSettings.read(Path(run) / "settings.yaml").threads is None
+    run = str(succeed("train", ENV, *TINY, "--threads", "2", "--output", "threads", "--json").facts["run"])
+    assert RunSettings.read(Path(run) / "settings.yaml").threads == threads[-1] == 2
+    threads.append(3)
+    succeed("evaluate", run, "--episodes", "1", "--record", "0")
+    assert threads[-1] == 2
+    succeed("train", "--resume", run, "--threads", "1", "--steps", "128")
+    assert RunSettings.read(Path(run) / "settings.yaml").threads == threads[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "message"), [("0", "threads must be 1 or more"), ("two", "a whole number or null")]
+)
+def test_threads_that_are_none(written: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(f"env: CartPole-v1\nthreads: {written}\n")
+    with pytest.raises(ValueError, match=message):
+        RunSettings.read(tmp_path / "settings.yaml")
+
+
+@pytest.mark.usefixtures("project", "threads")
+@pytest.mark.parametrize(("load", "number", "told"), [(1.0, "2", True), (0.2, "2", False), (3.0, "1", False)])
+def test_threads_beside_other_programs(load: float, number: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(th, "get_num_threads", lambda: threads)
-    done = succeed("train", ENV, *TINY, "--steps", "64", "--output", "busy")
+    done = succeed("train", ENV, *TINY, "--threads", number, "--output", "busy")
     assert ("Other programs keep 1 of 2 cores busy." in done.err) is told
-    assert ("OMP_NUM_THREADS=1" in done.err) is told
+    assert ("go on with --threads 1" in done.err) is told
 
 
 def test_steps_that_are_rounded_up_are_told(whole: str) -> None:

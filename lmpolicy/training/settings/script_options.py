@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,12 +31,22 @@ def check_device(device: str) -> str:
     return device
 
 
+def usual_threads(model: str | None) -> int:
+    """Return how many CPU threads suit a language model.
+
+    The bundled one computes with one: several wait for each other at every operation, for long where another program
+    takes a core. Other models, and all if the variable ``OMP_NUM_THREADS`` is set, keep the number of PyTorch.
+
+    :param model: name, hub id or folder; ``None``: the bundled one.
+    """
+    return 1 if model is None and not os.environ.get("OMP_NUM_THREADS") else th.get_num_threads()
+
+
 class ScriptOptions(argparse.ArgumentParser):
     """Read the options that scripts which train have in common: ``--help`` lists them.
 
-    A script adds its own with ``add_argument``. The bundled language model computes with one CPU thread: several wait
-    for each other at every operation, for long where another program takes a core. ``--threads`` sets another number;
-    other models keep the number of PyTorch.
+    A script adds its own with ``add_argument``. The bundled language model computes with one CPU thread; ``--threads``
+    sets another number (:func:`usual_threads`).
 
     Example:
         >>> from lmpolicy import ScriptOptions
@@ -77,7 +88,7 @@ class ScriptOptions(argparse.ArgumentParser):
         """
         args = self.parse_args(argv)
         if args.threads is None:
-            args.threads = 1 if args.model is None else th.get_num_threads()
+            args.threads = usual_threads(args.model)
         for name in ("steps", "episodes", "threads"):
             if getattr(args, name) < 1:
                 self.error(f"--{name} is 1 or more; got {getattr(args, name)}")

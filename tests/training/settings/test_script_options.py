@@ -40,13 +40,16 @@ def test_what_does_not_work_is_refused(typed: list[str], message: str, capsys: p
     assert message in capsys.readouterr().err
 
 
-def test_the_bundled_model_has_one_thread_and_others_those_of_torch() -> None:
+def test_the_bundled_model_has_one_thread_and_others_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     before = th.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     try:
         th.set_num_threads(3)
         assert options().read(["--model", "elsewhere"]).threads == th.get_num_threads() == 3
         assert options().read([]).threads == th.get_num_threads() == 1
         assert options().read(["--threads", "2"]).threads == th.get_num_threads() == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        assert options().read([]).threads == th.get_num_threads() == 2, "what a person has set is kept"
     finally:
         th.set_num_threads(before)
 
