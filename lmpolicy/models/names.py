@@ -163,6 +163,10 @@ _MODELS = (
                 "ent_coef": (0.02, -0.01),  # with which three of three seeds serve; 0.05 was not tried
             },
             "lmpolicy/Household-v0": {"n_epochs": 5},
+            "lmpolicy/TextWorld-v0": {
+                "optimizer": "Adam",  # with which it learns to collect coins; Adamax was not tried
+                "learning_rate": (7e-4, 0.0),
+            },
             "minigrid": {
                 "n_epochs": 5,  # ten take twice as long
                 "normalize_reward": True,  # with which it goes to a red ball; rewards as they are were not tried
