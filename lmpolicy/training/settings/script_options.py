@@ -46,8 +46,8 @@ class ScriptOptions(argparse.ArgumentParser):
     """Read the options that scripts which train have in common: ``--help`` lists them.
 
     A script adds its own with ``add_argument``. The bundled language model computes with one CPU thread, unless the
-    variable ``OMP_NUM_THREADS`` is set, since several wait for each other at every operation; ``--threads`` sets another
-    number. Other models keep the number of PyTorch.
+    variable ``OMP_NUM_THREADS`` is set, since several wait for each other at every operation; ``--threads`` sets
+    another number. Other models keep the number of PyTorch.
 
     Example:
         >>> from lmpolicy import ScriptOptions
