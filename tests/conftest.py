@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +23,15 @@ def one_thread() -> None:
     import torch as th
 
     th.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_process_outlives_its_test() -> Iterator[None]:
+    """Workers of a SubprocVecEnv that a test leaves open would stay after the tests, and hold their output open."""
+    before = set(multiprocessing.active_children())
+    yield
+    for child in set(multiprocessing.active_children()) - before:
+        child.kill()
 
 
 @pytest.fixture(scope="session")
