@@ -17,8 +17,6 @@ there are kept, and the training is resumed from its folder. Needs ``fork``, so 
 """
 
 import argparse
-import csv
-import io
 import itertools
 import os
 import random
@@ -41,8 +39,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import lmpolicy
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.rows import read_rows
-from lmpolicy.files import DRAFT, append_lines, numbered
+from benchmarks.common.rows import add_rows, read_rows
+from lmpolicy.files import DRAFT, numbered
 from lmpolicy.training.checkpoints.checkpoints import newest_checkpoint
 
 PARTS = {"save": 1.0, "save of SB3": 0.2, "training": 1.0}
@@ -248,16 +246,6 @@ def killed_trainings(kills, folder, rng):
         }
 
 
-def write_line(path, line):
-    """Append a line to the table, whole."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    if not path.exists():
-        table.writeheader()
-    table.writerow(line)
-    append_lines(path, text.getvalue().splitlines())
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     path = args.output / "kills.csv"
@@ -271,7 +259,7 @@ def main(argv=None):
         else:
             found = itertools.islice(killed_saves(part, args.runs, rng), left)
         for line in found:
-            write_line(path, {"part": part, **line})
+            add_rows(path, FIELDS, [{"part": part, **line}])
     for part in PARTS:
         print(summary(part, read_rows(path)))
 

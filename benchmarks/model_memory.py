@@ -28,6 +28,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch as th
 
 from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.scoring.measure import MIB, peak_of_tensors
 from benchmarks.scoring.models import QWEN, SMOLLM, make_policy, save_model
 from benchmarks.trunk import PHRASES, make_rows, update
@@ -162,8 +163,7 @@ def measure(folder, shape, dtype, layers=None):
 
 
 def read(path=RESULTS / "model_memory.csv"):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_rows(path)
 
 
 def main(argv=None):

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 
+from benchmarks.common.rows import read_rows
 from benchmarks.scoring.methods import FLOOR, JOINT, REPEATED, ROWS_FLOOR
 from benchmarks.scoring.models import BUNDLED, MODELS, QWEN
 from benchmarks.scoring.workload import AXES, CENTRE, FORTY_TWO, FORTY_TWO_TREE, Cell
@@ -34,14 +35,6 @@ PANELS = (
     (FLOOR, "time of engine\n÷ time of floor (one row)"),
     (ROWS_FLOOR, "time of engine\n÷ time of floor in rows"),
 )
-
-
-def read(path: Path) -> Rows:
-    """The rows of a CSV file; none if it is not there."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def speedup(rows: Rows, model: str, cell: Cell, mode: str, method: str) -> float | None:
@@ -96,7 +89,7 @@ def targets(folder: Path) -> list[Target]:
 
     :param folder: where the tables are.
     """
-    rows, found = read(folder / "scoring.csv"), []
+    rows, found = read_rows(folder / "scoring.csv"), []
     ratio = partial(speedup, rows, QWEN)
     for mode in (FORWARD, BACKWARD):
         about = f"{QWEN}, {{}}, {mode}: speed-up over {{}}".format
@@ -121,7 +114,7 @@ def targets(folder: Path) -> list[Target]:
 
 def memory_targets(folder: Path) -> list[Target]:
     """What micro-batches save."""
-    rows = {(row["batch"], row["micro_batch_size"]): row for row in read(folder / "scoring_memory.csv")}
+    rows = {(row["batch"], row["micro_batch_size"]): row for row in read_rows(folder / "scoring_memory.csv")}
     few, all_at_once, more = rows.get(("256", "16")), rows.get(("256", "none")), rows.get(("1024", "16"))
 
     def ratio(first: dict[str, str] | None, second: dict[str, str] | None) -> float | None:
@@ -135,7 +128,7 @@ def memory_targets(folder: Path) -> list[Target]:
 
 def exactness_targets(folder: Path) -> list[Target]:
     """How equal the results of all methods are."""
-    rows = [row for row in read(folder / "scoring_exactness.csv") if row["model"] == BUNDLED]
+    rows = [row for row in read_rows(folder / "scoring_exactness.csv") if row["model"] == BUNDLED]
     found = []
     for what in ("scores", "gradients"):
         value = float(rows[0][what]) if rows else None
@@ -163,7 +156,7 @@ def save_figure(folder: Path) -> None:
 
     :param folder: where the tables are.
     """
-    rows = read(folder / "scoring.csv")
+    rows = read_rows(folder / "scoring.csv")
     figure, grid = plt.subplots(
         len(PANELS), len(AXES), figsize=(14, 12), sharex="col", sharey="row", layout="constrained"
     )

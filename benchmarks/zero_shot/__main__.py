@@ -22,7 +22,6 @@ out what is remembered: prompts that an earlier cell of the same task has scored
 """
 
 import argparse
-import csv
 import os
 from pathlib import Path
 
@@ -31,7 +30,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch as th
 
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.rows import read_rows
+from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.learning.tasks import missing
 from benchmarks.zero_shot.cells import KEY, TRIALS, WAYS, WRITE, cells
 from benchmarks.zero_shot.measuring import measure
@@ -66,26 +65,20 @@ def main(argv: list[str] | None = None) -> None:
         print("\n".join(table(read_rows(path))))
         return
     th.set_num_threads(args.threads)
-    args.output.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[name] for name in KEY) for row in read_rows(path)}
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="")
-        if not done:
-            writer.writeheader()
-        for cell in cells(args):
-            if cell.key in done:
-                continue
-            try:
-                row = measure(cell)
-            except OSError as error:  # no such language model
-                raise SystemExit(str(error)) from None
-            common = {"threads": args.threads, "processor": processor(), "torch": th.__version__}
-            writer.writerow({**dict(zip(KEY, cell.key, strict=True)), **row, **common})
-            file.flush()
-            told = f", {float(row['parse_error_rate']):.0%} not read" if cell.way == WRITE else ""
-            name = " ".join([*filter(None, cell.key[:4]), "sampled" if cell.sampled else "greedy"])
-            value = f"{row['mean_return']} +- {row['standard_error']} in {cell.episodes} episodes"
-            print(f"{name}: {value}{told}, {row['cpu_seconds']} s", flush=True)
+    for cell in cells(args):
+        if cell.key in done:
+            continue
+        try:
+            row = measure(cell)
+        except OSError as error:  # no such language model
+            raise SystemExit(str(error)) from None
+        common = {"threads": args.threads, "processor": processor(), "torch": th.__version__}
+        add_rows(path, FIELDS, [{**dict(zip(KEY, cell.key, strict=True)), **row, **common}])
+        told = f", {float(row['parse_error_rate']):.0%} not read" if cell.way == WRITE else ""
+        name = " ".join([*filter(None, cell.key[:4]), "sampled" if cell.sampled else "greedy"])
+        value = f"{row['mean_return']} +- {row['standard_error']} in {cell.episodes} episodes"
+        print(f"{name}: {value}{told}, {row['cpu_seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,9 @@ class Given:
         :param device: device of the model.
         :param threads: CPU threads.
         """
-        found = replace(self, adapter=adapter, demonstrations=demonstrations, settings=settings)
-        return replace(found, device=device, threads=threads)
+        return replace(
+            self, adapter=adapter, demonstrations=demonstrations, settings=settings, device=device, threads=threads
+        )
 
     def refuse_for_resume(self) -> None:
         """Refuse what would change a run that goes on.

@@ -165,7 +165,8 @@ def _learn(
     played: Demonstrations | None,
 ) -> Trained:
     """Train to the end, or until Ctrl-C, and save the model."""
-    console, folder, total, threads = messages(), run.folder, run.settings.steps, run.settings.use_threads()
+    console, folder, total = messages(), run.folder, run.settings.steps
+    threads = run.settings.use_threads()
     formats = [TensorBoardOutputFormat(str(folder))] if tensorboard else []
     model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
     if played is not None:
