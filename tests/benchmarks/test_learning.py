@@ -149,6 +149,14 @@ def test_houses_are_trained_tuned_and_tested_apart() -> None:
         assert train.gamma == 0.6, "the settings that were found for the house"
 
 
+def test_one_house_is_trained_on_and_tested_on() -> None:
+    task = tasks.BY_NAME["textworld-one-house"]
+    train, test = tasks.lm_settings(task), tasks.experiment(task).evaluation_settings()
+    assert train.env_kwargs == test.env_kwargs
+    assert train.env_kwargs.get("games", 1) == 1
+    assert train.gamma == 0.6, "the settings that were found for the house"
+
+
 def test_the_bot_solves_levels() -> None:
     task = tasks.BY_NAME["babyai-redball"]
     what = tasks.experiment(task, episodes=20)
