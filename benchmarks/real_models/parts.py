@@ -40,9 +40,9 @@ class Plan:
 
 
 PLANS = {
-    "frozenlake-slippery": Plan(196_608, 8_192, 500),
+    "frozenlake-slippery": Plan(98_304, 8_192, 500),
     "cliffwalking": Plan(81_920, 4_096, 100),
-    "taxi": Plan(196_608, 16_384, 100),
+    "taxi": Plan(98_304, 8_192, 100),
     "babyai-redball": Plan(8_192, 1_024, 50),
     "babyai-goobj": Plan(40_960, 4_096, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
