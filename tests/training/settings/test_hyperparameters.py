@@ -128,7 +128,10 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert entry is not None
     assert real.ppo["policy_kwargs"]["model"] == "smollm2-135m-instruct"
     assert real.lora == entry.settings["lora"] != lake.lora
-    assert real.n_steps == entry.learning["FrozenLake-v1"]["n_steps"] != lake.n_steps
+    of_lake = entry.learning["FrozenLake-v1 (is_slippery=False)"]
+    assert real.n_steps == of_lake["n_steps"] != lake.n_steps
+    slippery = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=True).for_model("smollm2-135m-instruct")
+    assert slippery.batch_size == entry.learning["FrozenLake-v1"]["batch_size"] != of_lake["batch_size"]
     assert real.env_kwargs == lake.env_kwargs
     assert lmpolicy.hyperparameters(TEXT_WORLD).for_model("smollm2-135m-instruct").score_normalization == "token"
     blackjack = lmpolicy.hyperparameters("Blackjack-v1").for_model("smollm2-135m-instruct")
