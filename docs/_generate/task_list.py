@@ -45,7 +45,7 @@ class Page:
     """Last line of the example."""
 
 
-COINS, HOUSE = "coin collector, unseen games", "house"
+COINS, HOUSE = "coin collector, unseen games", "a single house"
 ERRANDS = "[Kitchen and house](../guide/macro-worlds.md) says what an expert reaches, and more."
 WORLDS = "[Grids and text adventures](../guide/worlds.md) has more."
 
@@ -177,7 +177,7 @@ PAGES = (
         ),
         words="lmpolicy.envs.TextWorld(list_commands=False, tell_way_back=True)",
         success=True,
-        results={"textworld-coins": COINS, "textworld-house": HOUSE},
+        results={"textworld-coins": COINS, "textworld-one-house": HOUSE},
         package="textworld",
         install='pip install ".[textworld]"',
         more=WORLDS,
@@ -219,7 +219,7 @@ PAGES = (
         "lmpolicy/TomatoSalad-v0",
         actions=("take the tomato",),
         words="lmpolicy.envs.TomatoSalad(list_actions=False)",
-        success=True,
+        results={"tomato-salad": "kitchen"},
         more=ERRANDS,
     ),
     Page(
@@ -233,6 +233,7 @@ PAGES = (
         settings=({"task": "food"}, {"task": "entertainment"}),
         words="lmpolicy.envs.Household(list_actions=False)",
         success=True,
+        results={"household-food": "food", "household-entertainment": "entertainment"},
         more=ERRANDS,
     ),
     Page(

@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[1]
 sys.path[:0] = [str(DOCS.parent), str(Path(__file__).parent)]
 
 from task_list import PAGES, Page  # noqa: E402  # after the path
-from task_tables import arguments, has_read, options, plain, results, settings_table  # noqa: E402
+from task_tables import arguments, benchmark_of, has_read, options, plain, results, settings_table  # noqa: E402
 
 TASKS = DOCS / "tasks"
 WIDTH = 100
@@ -165,7 +165,7 @@ def page_text(page: Page, before: str = "") -> str:
     blocks += ["## Results", results(page), *filter(None, [has_read(page)])]
     blocks += ["## How to run", training(page), settings_table(page)]
     if page.results:
-        command = f"python -m benchmarks.learning --tasks {' '.join(page.results)}"
+        command = f"python -m benchmarks.{benchmark_of(page)} --tasks {' '.join(page.results)}"
         blocks += [f"`{command}` measures {'these tasks' if len(page.results) > 1 else 'this task'} anew."]
     return "\n\n".join([*blocks, *filter(None, [page.more])]) + "\n"
 

@@ -19,10 +19,16 @@ from lmpolicy.bundled import BUNDLED
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-SUMMARIES = (RESULTS / "compare" / "learning_summary.csv", RESULTS / "learning" / "learning_summary.csv")
-"""Tables of results, the one with the latest rules first."""
+SUMMARIES = {
+    RESULTS / "compare" / "learning_summary.csv": "learning",
+    RESULTS / "real_models" / "real_models_summary.csv": "real_models",
+}
+"""Tables of results with the benchmarks that write them; that of the bundled LM on eight seeds goes first."""
 METHODS = {
     "lm": "language model",
+    "bundled": "language model",
+    "smollm2": "SmolLM2-135M-Instruct",
+    "random-weights": "the same, random weights",
     "lm-no-help": "language model, no shaped reward",
     "classic": "classic PPO",
     "classic-raw": "classic PPO",
@@ -31,6 +37,7 @@ METHODS = {
     "classic-raw+help": "classic PPO, same help",
     "classic-words+help": "classic PPO on the words, same help",
     "bot": "BabyAI's bot",
+    "expert": "scripted expert",
     "random": "random play",
 }
 SETTINGS = (
@@ -78,33 +85,26 @@ def number(text: str, digits: int = 2) -> str:
     try:
         value = float(text)
     except ValueError:
-        return {"": "", "not reached": "–", "does not stay": "–"}.get(text, text)
+        return "–" if text == "never" else text
     if value == int(value) and abs(value) >= 1000:
         return f"{int(value):,}".replace(",", " ")
     return f"{value:.{digits if abs(value) < 10 else 1}f}".rstrip("0").rstrip(".") if "." in text else text
 
 
 def summary_of(task: str) -> tuple[Path, list[dict[str, str]]] | None:
-    """The rows of a task in the latest table of results that has it, with the same names whatever the table."""
+    """The rows of a task in the first table of results that has it."""
     for path in SUMMARIES:
         rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
-        found = [row for row in rows if row.get("task", row.get("env")) == task]
+        found = [row for row in rows if row["env"] == task]
         if found:
-            return path, [
-                {
-                    "method": row["method"],
-                    "seeds": row["seeds"],
-                    "return": row.get("iqm") or row.get("final", ""),
-                    "sampled": row.get("sampled_iqm") or row.get("sampled_final", ""),
-                    "env_steps": row["env_steps"],
-                    "threshold": row["threshold"],
-                    "stays": row.get("median_steps_to_stay") or row.get("stays", ""),
-                    "staying": row["seeds_staying"],
-                    "minutes": row["train_minutes"],
-                }
-                for row in found
-            ]
+            return path, found
     return None
+
+
+def benchmark_of(page: Page) -> str:
+    """The benchmark that measures the tasks of a page."""
+    found = next(filter(None, map(summary_of, page.results)), None)
+    return "learning" if found is None else SUMMARIES[found[0]]
 
 
 def results(page: Page) -> str:
@@ -120,8 +120,8 @@ def results(page: Page) -> str:
             if row["method"] not in METHODS:
                 continue
             learns = int(row["env_steps"]) > 0
-            stays = f"{number(row['stays'])} ({row['staying']})" if learns and row["staying"] else ""
-            cells = (label, METHODS[row["method"]], number(row["return"], 3), number(row["sampled"], 3))
+            stays = f"{number(row['stays'])} ({row['seeds_staying']})" if learns and row["seeds_staying"] else ""
+            cells = (label, METHODS[row["method"]], number(row["final"], 3), number(row["sampled_final"], 3))
             cells += (number(row["env_steps"]) if learns else "", number(row["threshold"], 3), stays, row["seeds"])
             lines.append(f"| {' | '.join(cells)} |")
     if not lines:
@@ -141,9 +141,6 @@ def results(page: Page) -> str:
     note += (
         "*Stays*: env steps from which on all later evaluations are at the threshold, median over seeds (how many do). "
     )
-    if SUMMARIES[1] in files:
-        which = "Measured" if len(files) == 1 else f"The rows of {names[[*files].index(SUMMARIES[1])]} were measured"
-        note += f"{which} with a bundled LM that came before today's ([why](../results.md)). "
     note += "Read [Before you compare](../results.md#before-you-compare) first."
     return "\n".join(table) + f"\n\n{plain(note)}"
 

@@ -42,7 +42,8 @@ def test_a_page_has_all_parts(page: Any) -> None:
     parts += [] if page.name == "generic" else ["The environment", "Actions", "Reward"]
     for part in parts:
         assert f"\n## {part}\n\n" in text
-    assert ("learning_summary.csv" in text) == bool(page.results)
+    files = {path.name for path in task_tables.SUMMARIES}
+    assert any(name in text for name in files) == bool(page.results)
     assert "``" not in text.replace("```", "")
     assert ":class:" not in text
 
@@ -62,23 +63,23 @@ def write(path: Path, **row: str) -> None:
         writer.writerow(row)
 
 
-def test_the_latest_results_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new, old = tmp_path / "new.csv", tmp_path / "old.csv"
-    monkeypatch.setattr(task_tables, "SUMMARIES", (new, old))
+def test_results_are_of_the_first_table_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    monkeypatch.setattr(task_tables, "SUMMARIES", {first: "learning", second: "real_models"})
     monkeypatch.setattr(task_tables, "ROOT", tmp_path)
     assert task_tables.results(BY_NAME["cartpole"]) == "No result has been measured yet."
     common = {"method": "lm", "seeds": "8", "env_steps": "20480", "threshold": "475", "train_minutes": "3.1"}
     common |= {"seeds_staying": "5"}
-    write(old, task="cartpole", iqm="489.6", sampled_iqm="384.487", median_steps_to_stay="20480", **common)
+    write(second, env="cartpole", final="489.6", sampled_final="384.487", stays="20480", **common)
     shown = task_tables.results(BY_NAME["cartpole"])
     assert "| CartPole-v1 | language model | 489.6 | 384.5 | 20 480 | 475 | 20 480 (5) | 8 |" in shown
-    assert "came before today's" in shown
-    write(new, env="cartpole", final="499.25", sampled_final="498", stays="does not stay", **common)
+    assert task_tables.benchmark_of(BY_NAME["cartpole"]) == "real_models"
+    write(first, env="cartpole", final="499.25", sampled_final="498", stays="never", **common)
     shown = task_tables.results(BY_NAME["cartpole"])
     assert "| CartPole-v1 | language model | 499.2 | 498 | 20 480 | 475 | – (5) | 8 |" in shown
-    assert "came before today's" not in shown
-    assert "new.csv" in shown
-    assert "old.csv" not in shown
+    assert task_tables.benchmark_of(BY_NAME["cartpole"]) == "learning"
+    assert "first.csv" in shown
+    assert "second.csv" not in shown
 
 
 def test_docstrings_become_markdown() -> None:
@@ -93,7 +94,7 @@ def test_numbers_of_a_table() -> None:
         ("1", "1"),
         ("500", "500"),
         ("-2051.68", "-2051.7"),
-        ("not reached", "–"),
+        ("never", "–"),
         ("", ""),
     ):
         assert task_tables.number(text, 3) == wanted
