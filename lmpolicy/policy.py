@@ -24,7 +24,7 @@ from lmpolicy.lm.adapters import MissingAdapterError
 from lmpolicy.lm.backbone import Backbone
 from lmpolicy.lm.exporting import export_adapter, export_model
 from lmpolicy.lm.guard import Guard, overflow
-from lmpolicy.lm.optimizer_steps import find_optimizer, watch_steps
+from lmpolicy.lm.optimizer_steps import end_update, find_optimizer, watch_steps
 from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
 from lmpolicy.lm.reference_term import make_reference, take_reference
@@ -154,8 +154,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             log-probabilities, float32 ``(B,)``.
         """
         self.critic_only = False  # it is for one update; after an error in that, nobody else would end it
-        if self.reference is not None:
-            self.reference.acted()
+        end_update(self)
         decision = self._guarded(self.actor.act, obs, deterministic)
         if self.guard is not None:
             self.guard.acted(decision)
@@ -265,6 +264,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         keys = super().load_state_dict(checkpoints.weights_of(state_dict), strict=strict, assign=assign)
         with self._lock:
             self.actor.watch_weights()
+            self.backbone.value_head.forget_seen()
         if self.guard is not None:
             self.guard.forget_weights()
         return keys

@@ -207,7 +207,8 @@ class Guard:
             if name in self._good:
                 tensor.copy_(self._good[name])
         policy.actor.forget()
-        if not all(_is_finite(parameter) for parameter in policy.parameters() if is_plain(parameter)):
+        policy.backbone.value_head.forget_seen()
+        if not all(_is_finite(tensor) for tensor in (*_plain(policy), *policy.backbone.value_head.buffers())):
             return "The weights in memory are not finite, so none were saved: go back to a checkpoint of your own"
         what = "those that the last rollout acted on" if self._good else "those before the step"
         folder = (self.folder or Path()).resolve() / RESCUED
@@ -227,7 +228,7 @@ def overflow(policy: GuardedPolicy) -> str:
 
     :param policy: policy in training.
     """
-    if not all(_is_finite(parameter) for parameter in policy.parameters() if is_plain(parameter)):
+    if not all(map(_is_finite, _plain(policy))):
         return (
             "a weight of the model itself is not finite, although every gradient was: it was loaded so, other code "
             "wrote it, or learning_rate is far too high"
@@ -241,6 +242,11 @@ def _learnt(policy: GuardedPolicy) -> dict[str, th.Tensor]:
     """Return what training changes: trainable weights, and the statistics of the value head."""
     weights = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     return {**weights, **{f"statistics.{name}": b for name, b in policy.backbone.value_head.named_buffers()}}
+
+
+def _plain(policy: GuardedPolicy) -> list[th.nn.Parameter]:
+    """Return all weights that are floats."""
+    return [parameter for parameter in policy.parameters() if is_plain(parameter)]
 
 
 def _uses_float16(policy: GuardedPolicy) -> bool:

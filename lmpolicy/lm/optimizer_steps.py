@@ -49,6 +49,16 @@ def after_step(policy: Any) -> None:
         policy.actor.forget()
 
 
+def end_update(policy: Any) -> None:
+    """Note that the update before, if there was one, is over: a rollout begins, or a checkpoint is written.
+
+    :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`.
+    """
+    policy.backbone.value_head.forget_seen()  # of a minibatch before whose step PPO stopped
+    if policy.reference is not None:
+        policy.reference.acted()
+
+
 def find_optimizer(given: str | type[th.optim.Optimizer]) -> type[th.optim.Optimizer]:
     """Return the class of an optimizer.
 

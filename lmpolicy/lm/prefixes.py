@@ -70,9 +70,10 @@ class PrefixMemory:
         self.max_bytes = max_bytes
         self.evicted = 0
         self.kept: list[Prefix] = []  # latest first
+        self._aside: list[list[Prefix]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "kept": []}  # copies and files begin without prefixes
+        return {**vars(self), "kept": [], "_aside": []}  # copies and files begin without prefixes
 
     @property
     def n_bytes(self) -> int:
@@ -80,17 +81,19 @@ class PrefixMemory:
         return sum(prefix.n_bytes for prefix in self.kept)
 
     def forget(self) -> None:
-        """Drop all prefixes, because the weights have changed."""
-        self.kept.clear()
+        """Drop all prefixes, those that are set aside too: the weights have changed, or what their tokens stand for."""
+        for kept in (self.kept, *self._aside):
+            kept.clear()
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
         """Keep nothing of what is remembered for a ``with`` block, in which other weights are in place."""
-        kept, self.kept = self.kept, []
+        self._aside.append(self.kept)
+        self.kept = []
         try:
             yield
         finally:
-            self.kept = kept
+            self.kept = self._aside.pop()
 
     def recall(self, prompts: Sequence[Tokens], common: int) -> Prefix | None:
         """Return a remembered prefix of the prompts, if it saves tokens against a run of their own prefix.

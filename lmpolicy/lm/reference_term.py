@@ -42,6 +42,7 @@ class ReferenceTerm(nn.Module):
     """
 
     adapted: th.Tensor
+    last: th.Tensor
 
     def __init__(self, backbone: Backbone, settings: PolicySettings, max_bytes: int) -> None:
         super().__init__()
@@ -50,8 +51,8 @@ class ReferenceTerm(nn.Module):
         self.memory = ScoreMemory(max_bytes)
         self.active = False
         self._update: tuple[th.Tensor, int] | None = None  # sum of divergences and number of rows, of this update
-        self._last: tuple[th.Tensor, int] | None = None  # and of the one before
         self.weights = ReferenceWeights(backbone, settings)
+        self.register_buffer("last", th.zeros(2))  # sum of divergences and number of rows, of the update before
         if self.settings.target is not None:  # a beta that is not adapted is as the settings say, also after loading
             self.register_buffer("adapted", th.tensor(float(self.settings.beta)))
         self.register_load_state_dict_post_hook(_loaded)
@@ -103,10 +104,15 @@ class ReferenceTerm(nn.Module):
 
     @contextmanager
     def _in_place(self, actor: Actor) -> Iterator[None]:
-        """Put the weights of the reference in place of the policy's, and set aside what was computed with those."""
+        """Put the weights of the reference in place of the policy's, and set aside what was computed with those.
+
+        Other processes have the weights that train alone, so this one computes all of it.
+        """
         scorer = actor.scorer
+        spread, scorer.spread = scorer.spread, None
         forward, lm = scorer.forward, scorer.backbone.lm  # the way to run the model is chosen before, if it was not yet
         with ExitStack() as stack:
+            stack.callback(setattr, scorer, "spread", spread)
             for cache in forward.caches():
                 if isinstance(cache, PrefixMemory):
                     stack.enter_context(cache.set_aside())
@@ -114,14 +120,16 @@ class ReferenceTerm(nn.Module):
             yield
 
     def acted(self) -> None:
-        """Note that the policy acts in a rollout: the update before it, if there was one, is over."""
+        """Note that a rollout begins: the update before it, if there was one, is over."""
         self.active = True
         if self._update is None:
             return
-        self._last, self._update = self._update, None
+        total, rows = self._update
+        self._update = None
+        self.last.copy_(th.tensor([float(total), rows]))
         target = self.settings.target
         if target is not None:
-            share = float(self._last[0]) / self._last[1] / target
+            share = float(total) / rows / target
             self.adapted.mul_(2.0 if share > TOO_FAR else 0.5 if share < TOO_NEAR else 1.0)
 
     def statistics(self) -> dict[str, float]:
@@ -129,8 +137,8 @@ class ReferenceTerm(nn.Module):
 
         :return: numbers by their names in the log; empty before the first update.
         """
-        update = self._update or self._last
-        found = {} if update is None else {"train/kl_to_reference": float(update[0]) / update[1]}
+        total, rows = self._update or self.last.tolist()
+        found = {"train/kl_to_reference": float(total) / rows} if rows else {}
         return found | ({} if self.settings.target is None else {"train/reference_beta": self.beta})
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -172,7 +174,9 @@ class Scorer:
         order = [place for part in places for place in part]
         parts = [[queries[place] for place in part] for part in places]
         if th.is_grad_enabled():  # so that the activations of one part exist at a time
-            return Scores(*in_order([checkpoint(self._score, part, use_reentrant=False) for part in parts], order))
+            again = partial(_contexts, self.backbone)
+            found = [checkpoint(self._score, part, use_reentrant=False, context_fn=again) for part in parts]
+            return Scores(*in_order(found, order))
         return Scores(*in_order([self._score(part) for part in parts], order))
 
     def _score(self, queries: Sequence[Query]) -> Scores:
@@ -229,6 +233,11 @@ class Scorer:
             columns = th.from_numpy(np.concatenate([np.arange(count) for count in counts])).to(states.device)
             each = each.index_put((owners, columns), log_probs)
         return zeros.index_add(0, owners, log_probs), zeros.index_add(0, owners, entropies), n_tokens, each
+
+
+def _contexts(backbone: Backbone) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return in what a checkpointed part runs, and in what it runs again: the critic counts its features once."""
+    return nullcontext(), backbone.value_head.uncounted()
 
 
 def phrase_log_probs(packed: Packed, logits: th.Tensor) -> th.Tensor:

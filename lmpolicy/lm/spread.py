@@ -22,7 +22,7 @@ from lmpolicy.lm.sampler import Sampler
 from lmpolicy.lm.scorer import Scorer, Scores
 from lmpolicy.lm.settings import PolicySettings
 
-WITH_GRADIENT = ("phrases", "answer_log_prob", "answer_entropy", "values")
+WITH_GRADIENT = ("phrases", "answer_log_prob", "answer_entropy", "values", "tokens")
 """Scores that a gradient may come for."""
 _NUMBERS = itertools.count(1)
 

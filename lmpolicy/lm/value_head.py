@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch as th
@@ -67,6 +68,7 @@ class ValueHead(nn.Module):
     mean: th.Tensor
     variance: th.Tensor
     count: th.Tensor
+    _counts = True  # whether features are noted for the statistics
 
     def __init__(self, hidden_size: int, sizes: Sequence[int], heads: int = 4) -> None:
         super().__init__()
@@ -99,10 +101,24 @@ class ValueHead(nn.Module):
         pooled = th.einsum("rph,phd->rhd", weights[:, :shared], contents[:shared])
         pooled = pooled + th.einsum("rth,rthd->rhd", weights[:, shared:], contents[index])
         features = th.cat([states[last], pooled.flatten(1)], dim=-1)  # (R, 2 * hidden)
-        if self.training and th.is_grad_enabled():
+        if self._counts and self.training and th.is_grad_enabled():
             self._seen.append(features.detach())
         features = (features - self.mean) / (self.variance.sqrt() + EPSILON)
         return self.mlp(features.clamp(-FEATURE_BOUND, FEATURE_BOUND)).squeeze(-1)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Note no features in a ``with`` block, because they are computed a second time there."""
+        counts, self._counts = self._counts, False
+        try:
+            yield
+        finally:
+            self._counts = counts
+
+    def forget_seen(self) -> None:
+        """Drop the features that were seen since the last update, because no optimizer step follows on them."""
+        self._seen.clear()
+        self._seen_elsewhere.clear()
 
     @th.no_grad()
     def update_statistics(self) -> None:

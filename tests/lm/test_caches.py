@@ -97,6 +97,18 @@ def test_prefixes_are_dropped_by_bytes() -> None:
     assert memory.n_bytes == 0, "larger than the limit by itself"
 
 
+def test_what_is_set_aside_comes_back_unless_it_was_forgotten() -> None:
+    memory = PrefixMemory(max_bytes=10_000)
+    memory.remember(Prefix(np.arange(10), [], th.zeros(10, 16)))
+    with memory.set_aside():
+        assert memory.n_bytes == 0
+    assert [len(prefix.tokens) for prefix in memory.kept] == [10]
+    with memory.set_aside(), memory.set_aside():
+        memory.forget()
+        memory.remember(Prefix(np.arange(20), [], th.zeros(20, 16)))
+    assert not memory.kept
+
+
 def test_a_cropped_prefix_counts_what_it_holds_on_to() -> None:
     whole = Prefix(np.arange(100), [(th.zeros(1, 2, 100, 8), th.zeros(1, 2, 100, 8))], th.zeros(100, 16))
     assert whole.crop(10).n_bytes == whole.n_bytes == 4 * (2 * 1600 + 1600)

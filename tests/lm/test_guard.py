@@ -103,6 +103,21 @@ def test_poisoned_weights(llama: str, tmp_path: Path, monkeypatch: pytest.Monkey
         assert not list(tmp_path.iterdir())
 
 
+def test_after_a_stop_nothing_of_the_bad_numbers_is_left(llama: str) -> None:
+    model = ppo(llama, signs(varied)).learn(16)
+    policy: Any = model.policy
+    policy.set_training_mode(True)
+    policy.evaluate_actions(encode(PROMPTS[1:]), th.zeros(len(PROMPTS) - 1))
+    weight = next(weight for name, weight in policy.named_parameters() if "lora_A" in name)
+    with th.no_grad():
+        weight.view(-1)[0] = math.nan
+    with pytest.raises(NonFiniteError):
+        policy.evaluate_actions(encode(PROMPTS[1:]), th.zeros(len(PROMPTS) - 1))
+    assert all_finite(policy)
+    model.learn(32, reset_num_timesteps=False)
+    assert all(bool(buffer.isfinite().all()) for buffer in policy.backbone.value_head.buffers())
+
+
 def test_learning_rate_far_too_high(llama: str, tmp_path: Path) -> None:
     model = ppo(llama, signs(varied), learning_rate=1e30, n_epochs=8)
     with pytest.raises(NonFiniteError, match=r"[lL]ower learning_rate|learning_rate is far too high"):

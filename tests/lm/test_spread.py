@@ -221,3 +221,38 @@ def test_copies_are_policies_of_their_own(llama: str, tmp_path: Path) -> None:
     th.testing.assert_close(values, again)
     assert not th.allclose(values, of_copy)
     assert_equal(dict(enumerate(program())), dict(enumerate([values, of_copy, again])))  # type: ignore[arg-type]
+
+
+def held_policy(model: str, of: str, **wrapping: Any) -> LMActorCriticPolicy:
+    """A policy that is somewhere else than its reference, in an update."""
+    th.manual_seed(0)
+    env = TextObservationWrapper(gym.make("FrozenLake-v1"), **wrapping)
+    policy = ppo(model, env, {"reference": {"beta": 0.5, "of": of}}).policy
+    assert isinstance(policy, LMActorCriticPolicy)
+    if of == "start":
+        policy.set_reference()
+    with th.no_grad():
+        policy(encode(PROMPTS, 2048))
+        for weight in policy.parameters():
+            if weight.requires_grad:
+                weight += 0.05 * th.randn(weight.shape, generator=th.Generator().manual_seed(1))
+    return policy
+
+
+@pytest.mark.filterwarnings("ignore:the model will hardly ever choose")
+@pytest.mark.parametrize("writes", [False, True], ids=["phrases", "writing"])
+@pytest.mark.parametrize("of", ["start", "base"])
+def test_the_divergence_from_a_reference_is_that_of_one_process(
+    llama: str, tmp_path: Path, of: str, writes: bool
+) -> None:
+    def program() -> Any:
+        wrapping = {"action_mode": "generate", "tokenizer": llama, "max_new_tokens": 5} if writes else {}
+        policy = held_policy(llama, of, **wrapping)
+        actions = th.from_numpy(policy.predict(encode(PROMPTS, 2048).numpy(), deterministic=True)[0])
+        found = gradients(policy, actions)
+        assert policy.reference is not None
+        return {**found, "divergence": th.tensor(policy.reference.statistics()["train/kl_to_reference"])}
+
+    alone = program()
+    assert alone["divergence"] > 1e-3
+    assert_equal(alone, in_processes(3, program, tmp_path))

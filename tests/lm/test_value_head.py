@@ -150,3 +150,19 @@ def test_value_loss_reaches_the_lm_only_if_asked(llama: str, lora: Any, value_gr
 
 def test_features_are_scaled_as_in_checkpoints_that_exist() -> None:
     assert (EPSILON, FEATURE_BOUND) == (0.001, 10.0)
+
+
+def test_each_feature_counts_once_in_micro_batches(llama: str) -> None:
+    prompts = [prompt(f"row {number}") for number in range(6)]
+    found = []
+    for size in (None, 2):
+        policy = make_policy(llama, micro_batch_size=size)
+        policy.set_training_mode(True)
+        log_probs, values = scores_of(policy, encode(prompts))
+        (log_probs.sum() + values.sum()).backward()
+        head = policy.backbone.value_head
+        head.update_statistics()
+        found.append((head.count, head.mean, head.variance))
+    assert found[0][0] == 6
+    for one, other in zip(*found, strict=True):
+        th.testing.assert_close(one, other)

@@ -15,6 +15,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.files import draft_beside, numbered, remove_drafts, sync_folder, whole_file
+from lmpolicy.lm.optimizer_steps import end_update
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import learner_of, policy_of
 from lmpolicy.training.checkpoints.callback_state import callback_states
@@ -104,11 +105,15 @@ class Checkpoints(BaseCallback):
         place = self.folder / CHECKPOINTS
         kept = numbered(place)
         number = max(kept, default=0) + 1
+        policy = policy_of(self)
+        end_update(policy)
         problem = write_checkpoint(place / str(number), learner_of(self), self.locals.get("callback"))
         if problem and not self._warned:
             log.warning("Checkpoints lack the state of the envs: %s. A resumed run begins new episodes.", problem)
             self._warned = True
-        policy_of(self).actor.forget()  # a resumed run remembers nothing, and what is remembered may round otherwise
+        policy.actor.forget()  # a resumed run remembers nothing, and what is remembered may round otherwise
+        if policy.reference is not None:
+            policy.reference.forget()
         for old in [path for key, path in kept.items() if key <= number - self.keep]:
             unwanted = draft_beside(old)
             os.replace(old, unwanted)

@@ -107,6 +107,27 @@ def test_killed_in_the_warm_up_and_again(llama: str, tmp_path: Path) -> None:
     assert found.ent_coef == 7.0
 
 
+LEFT_BEHIND = {
+    "a minibatch before whose step PPO stopped": (
+        {},
+        {"target_kl": 1e-6, "n_epochs": 4, "batch_size": 4, "learning_rate": 1e-2},
+    ),
+    "the divergence that beta is adapted by": ({"reference": {"beta": 0.1, "target": 1e-6}}, {"learning_rate": 1e-3}),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_what_an_update_leaves_behind_is_not_lost(llama: str, tmp_path: Path, what: str) -> None:
+    settings, arguments = LEFT_BEHIND[what]
+    run = Run(
+        lambda: make_vec_env(corridor, 2, seed=0),
+        lambda env: ppo(llama, env, settings, **arguments),
+    )
+    expected = run.whole(tmp_path / "whole", 6 * WIDTH)
+    run.killed(tmp_path / "killed", 6 * WIDTH, at=4 * WIDTH)
+    assert_same(state(run.resumed(tmp_path / "killed", 6 * WIDTH)), state(expected))
+
+
 def test_a_full_disk_leaves_the_last_checkpoint(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         if model.num_timesteps > WIDTH:
