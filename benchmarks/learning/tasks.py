@@ -94,8 +94,9 @@ TASKS = (
     Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
     Task("acrobot", "Acrobot-v1", {}, -497, None, None, copies=20),
     Task("mountaincar", "MountainCar-v0", {}, -200, None, None, every=10_000),
-    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, None, words=OtherWords()),
-    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, None, words=GenericTask()),
+    # Hardly a prompt comes again, and evaluations of 100 episodes would take longer than the training.
+    Task("cartpole-rephrased", "CartPole-v1", {}, 22, 500, None, episodes=20, copies=20, words=OtherWords()),
+    Task("cartpole-generic", "CartPole-v1", {}, 22, 500, None, episodes=20, copies=20, words=GenericTask()),
     Task("thermostat", THERMOSTAT, {}, 10.4, 38, 36, words=thermostat_words(), steps=50_000),
     Task("babyai-redball", "BabyAI-GoToRedBallNoDists-v0", {}, 0.3, 1, 0.95, every=2_000, success=True),
     Task("babyai-goobj", "BabyAI-GoToObj-v0", {}, 0.2, 1, 0.95, every=2_000, success=True),
