@@ -257,5 +257,6 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param info: the env's info, if the task's phrases depend on it, or has an ``action_mask``. Without a mask, all
             phrases are legal, because the env knows only what is legal where it stands.
         :return: uint8 ``(max_prompt_bytes,)``.
+        :raises ValueError: if no phrase is legal there.
         """
         return self._words.encode(observation, info or {}, () if self._now is None else self._now.history)

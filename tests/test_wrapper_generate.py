@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -58,6 +59,8 @@ def test_the_prompt_itself_is_never_read() -> None:
         ({}, 0, 0.0),
         ({"parse_error_reward": -0.25, "fallback_action": "right"}, 1, 0.75),
         ({"fallback_action": 1}, 1, 0.0),
+        ({"parse_error_reward": np.float32(-0.5)}, 0, 0.5),
+        ({"parse_error_reward": np.int64(-2)}, 0, -1.0),
         ({"on_parse_error": "random", "parse_error_reward": -9}, None, 1.0),
     ],
 )
@@ -98,6 +101,8 @@ def test_raising_leaves_the_env_where_it_is() -> None:
         ({"action_mode": "write"}, 'action_mode must be "score" or "generate"'),
         ({"on_parse_error": "ignore"}, "on_parse_error must be one of 'penalize', 'random', 'raise'"),
         ({"parse_error_reward": float("nan")}, "parse_error_reward must be a finite number"),
+        ({"parse_error_reward": np.float32("inf")}, "parse_error_reward must be a finite number"),
+        ({"parse_error_reward": np.bool_(True)}, "parse_error_reward must be a finite number"),
         ({"fallback_action": "fly"}, "'fly' is no legal action; legal are: left, right"),
         ({"fallback_action": 2}, "2 is no legal action"),
         ({"max_new_tokens": 0}, "max_new_tokens must be a positive integer"),
@@ -181,6 +186,34 @@ def test_a_task_that_reads_answers_itself() -> None:
     assert env.read_answer("Action: up").parse_error
     with pytest.raises(RuntimeError, match="a bug of the user's"):
         env.step("boom")
+
+
+@pytest.mark.parametrize(
+    ("space", "first", "second"),
+    [
+        (
+            spaces.Dict(a=spaces.MultiBinary(2), b=spaces.Discrete(2)),
+            {"a": np.array([0, 1]), "b": 0},
+            {"a": np.array([1, 1]), "b": 1},
+        ),
+        (spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)]), (np.array([0, 1]), 0), (np.array([1, 1]), 1)),
+    ],
+)
+def test_a_task_that_returns_actions_with_arrays_in_them(space: Any, first: Any, second: Any) -> None:
+    class Reads(Told):
+        action_texts = {"left": first, "right": second}  # type: ignore[assignment]  # noqa: RUF012
+
+        def extract_action(self, response: str) -> Any:
+            return copy.deepcopy(second) if response == "r" else space.sample()
+
+    env = writing(Script("abc", space), Reads, fallback_action=copy.deepcopy(second))
+    env.reset()
+    answer = env.read_answer("r")
+    assert (answer.phrase, answer.parse_error) == ("right", False)
+    taken = env.step("r")[-1]
+    assert taken["action_text"] == "right"
+    with pytest.raises(ValueError, match="is no legal action; legal are: left, right"):
+        writing(Script("abc", space), Reads, fallback_action=(1, 2))
 
 
 class PerState(Told):

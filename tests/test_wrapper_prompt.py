@@ -96,7 +96,16 @@ def test_past_turns_are_text() -> None:
         env.reset()
 
 
-@pytest.mark.parametrize("history", [-1, 1.0, True, None, "1"])
+@pytest.mark.parametrize("history", [np.int64(1), np.uint8(1)])
+def test_history_may_be_a_numpy_integer(history: Any) -> None:
+    env = told("a", "b", "c", "d", history=history)
+    env.reset()
+    for _ in range(3):
+        row, *_ = env.step("left")
+    assert read(env, row) == expected("c", "left", "d")
+
+
+@pytest.mark.parametrize("history", [-1, 1.0, True, None, "1", np.int64(-1), np.bool_(True)])
 def test_history_is_a_count(history: Any) -> None:
     with pytest.raises(ValueError, match="history is the number of past turns"):
         told("a", history=history)

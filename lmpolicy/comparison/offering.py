@@ -11,6 +11,7 @@ import numpy as np
 
 from lmpolicy.comparison.word_encoder import MOST_PHRASES
 from lmpolicy.envs import task_for
+from lmpolicy.text.env_actions import same_action
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
@@ -31,7 +32,7 @@ def find_phrases(settings: Hyperparameters, steps: int, seed: int) -> dict[str, 
             action = env.read_answer(phrase).action
             if phrase not in found and len(found) < MOST_PHRASES:
                 found[phrase] = action
-            elif phrase in found and not np.array_equal(found[phrase], action):
+            elif phrase in found and not same_action(found[phrase], action):
                 raise ValueError(
                     f"{phrase!r} stands for other env actions in other states, so it cannot be offered where it is not "
                     "legal: compare with classic-words+help, which is told the legal phrases, and leave classic-words "

@@ -53,6 +53,7 @@ class ActionMask:
     """
 
     def __init__(self, space: spaces.Space, mask: Any) -> None:
+        self._space = space
         self._starts, sizes = _columns(space)
         parts = _parts(mask)
         try:
@@ -71,10 +72,18 @@ class ActionMask:
         """Return whether the env takes an action now.
 
         :param action: an action of the space.
+        :raises ValueError: if it is none.
         """
-        numbers = np.asarray(action).ravel().tolist()
-        columns = zip(self._allowed, numbers, self._starts, strict=True)
-        return all(bool(allowed[int(number) - start]) for allowed, number, start in columns)
+        numbers = np.asarray(action)
+        if numbers.dtype.kind in "biuf" and numbers.size == len(self._starts):
+            places = [number - start for number, start in zip(numbers.ravel().tolist(), self._starts, strict=True)]
+            columns = list(zip(self._allowed, places, strict=True))
+            if all(0 <= place < allowed.size for allowed, place in columns):
+                return all(bool(allowed[int(place)]) for allowed, place in columns)
+        raise ValueError(
+            f"{action!r} is no action of {self._space}, so the action mask does not say whether it is legal: let "
+            "action_texts map each phrase to an action of the env"
+        )
 
 
 def is_maskable(space: spaces.Space) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import re
@@ -11,6 +12,7 @@ from enum import EnumMeta
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.action_masks import layers
@@ -40,6 +42,43 @@ def find_action_names(env: gym.Env) -> tuple[str, ...] | None:
                 return _in_words(names)
             log.info("names of actions that do not fit %s are not used: %s", env.action_space, source)
     return None
+
+
+def names_of(layer: gym.Env, attribute: str) -> Any:
+    """Return the names that an attribute of an env holds, or that its method returns.
+
+    :param layer: an env or a wrapper.
+    :param attribute: name of the attribute or the method.
+    :return: ``None`` if there is neither, or the method needs an argument.
+    """
+    found = getattr(layer, attribute, None)
+    if not callable(found) or isinstance(found, EnumMeta):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except ValueError:
+        pass  # a method of compiled code may not say what it needs
+    except TypeError:
+        log.info("names of %s.%s are not used, because it needs an argument", type(layer).__name__, attribute)
+        return None
+    return found()
+
+
+def in_order(names: Mapping[Any, Any], space: spaces.Space) -> list[Any] | None:
+    """List the names of a mapping in the order of the actions, or of the numbers of an action.
+
+    :param names: names by number, or numbers by name.
+    :param space: the env's own action space.
+    :return: ``None`` if the numbers are others.
+    """
+    first = int(space.start) if isinstance(space, spaces.Discrete) else 0
+    by_number = dict(names)
+    if not all(isinstance(key, int | np.integer) for key in by_number):
+        if not all(isinstance(number, int | np.integer) for number in by_number.values()):
+            return None
+        by_number = {number: name for name, number in by_number.items()}
+    wanted = range(first, first + len(by_number))
+    return [by_number[number] for number in wanted] if set(by_number) == set(wanted) else None
 
 
 def count_names(space: spaces.Space) -> int | None:
@@ -80,9 +119,9 @@ def _in_words(names: Sequence[str]) -> tuple[str, ...]:
 def _sources(layer: gym.Env) -> Iterator[Any]:
     """List what may hold the names of a layer's actions."""
     for name in ("action_names", "get_action_meanings"):
-        found = getattr(layer, name, None)
+        found = names_of(layer, name)
         if found is not None:
-            yield found() if callable(found) else found
+            yield found
     kind: Any = getattr(layer, "action_type", None)  # of highway-env
     if isinstance(getattr(kind, "actions", None), Mapping):
         yield kind.actions
@@ -107,19 +146,14 @@ def _enums(env: gym.Env) -> Iterator[EnumMeta]:
 
 def _listed(source: Any, space: spaces.Space) -> list[str] | None:
     """Return the names in the order of the actions, or ``None`` if they do not fit."""
-    first = int(space.start) if isinstance(space, spaces.Discrete) else 0
     if isinstance(source, EnumMeta):
         if not isinstance(space, spaces.Discrete):
             return None
-        source = {member.value: member.name for member in source}  # type: ignore[var-annotated]
+        source = {member.name: member.value for member in source}  # type: ignore[var-annotated]
+    if isinstance(source, np.ndarray):
+        source = source.tolist()
     if isinstance(source, Mapping):
-        by_number = dict(source)
-        if not all(isinstance(key, int) for key in by_number):
-            by_number = {number: name for name, number in by_number.items()}
-        wanted = range(first, first + len(by_number))
-        if set(by_number) != set(wanted):
-            return None
-        source = [by_number[number] for number in wanted]
+        source = in_order(source, space)
     if isinstance(source, str) or not isinstance(source, Sequence):
         return None
     names = list(source)

@@ -147,7 +147,9 @@ class AnswerReader(ActionReader):
         fixed = {} if phrases is None else phrases.fixed
         if fixed is not None:
             self.check(fixed)
-            rule.check(fixed)
+        known = fixed if fixed is not None or phrases is None else phrases.named
+        if known is not None:  # a mask may leave out the fallback in some states, but it must be one of the actions
+            rule.check(known)
         task.action_space = self.env_space
         named = find(tokenizer) if tokenizer is None or isinstance(tokenizer, str) else None
         bundled = named is not None and named.folder is not None

@@ -39,7 +39,9 @@ __all__ = [
 ]
 
 
-def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_MAX_NUMBERS) -> str:
+def describe_value(
+    space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_MAX_NUMBERS, decimals: int | None = None
+) -> str:
     """Put a value of a Gymnasium space into words.
 
     Example:
@@ -54,6 +56,7 @@ def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_
         ``space.contains``, only for the structure the words depend on: shapes, lengths, keys and kinds.
     :param max_numbers: how many numbers the whole value may hold. More numbers are an error and are not cut off,
         because nobody would notice that a policy sees only half of its observation.
+    :param decimals: largest number of digits behind the point; ``None``: three significant digits
     :return: the words; never empty; on several lines where the value has several parts
     :raises ValueError: if there are more than ``max_numbers`` numbers, or the value is built differently than the space
     :raises TypeError: if the space is none of Gymnasium's, or the value is of another kind than the space
@@ -61,7 +64,7 @@ def describe_value(space: Space[Any], value: Any, *, max_numbers: int = DEFAULT_
     count = count_numbers(space)
     if count is not None and count > max_numbers:
         raise too_many_numbers(space, str(count), max_numbers)
-    return describe_part(space, value, WHOLE_TEXT, Budget(space, max_numbers))
+    return describe_part(space, value, WHOLE_TEXT, Budget(space, max_numbers, decimals))
 
 
 # Words for values: one function per kind of space. ``place`` is WHOLE_TEXT, LINE or CLAUSE.
@@ -105,25 +108,37 @@ def place_inside(place: int) -> int:
 @describe_part.register(spaces.MultiBinary)
 @describe_part.register(spaces.MultiDiscrete)
 def _words_of_numbers(space: Space[Any], value: Any, place: int, budget: Budget) -> str:
+    array = array_of(space, value)
+    budget.spend(array.size)
+    return _array_words(array, place, budget.decimals)
+
+
+def array_of(space: Space[Any], value: Any) -> NDArray[Any]:
+    """Return the value of a numeric space as an array.
+
+    :param space: Box, Discrete, MultiBinary or MultiDiscrete
+    :param value: a value of that space
+    :raises ValueError: if it has another shape
+    :raises TypeError: if it holds no numbers, or fractions where the space has none
+    """
     array = np.asarray(value)
     if array.shape != space.shape:
         raise ValueError(f"A value of {type(space).__name__} of shape {space.shape} has shape {array.shape}")
     kinds = "biuf" if isinstance(space, spaces.Box) else "biu"
     if array.size and array.dtype.kind not in kinds:
         raise TypeError(f"A value of {type(space).__name__} of dtype {space.dtype} has dtype {array.dtype}")
-    budget.spend(array.size)
-    return _array_words(array, place)
+    return array
 
 
-def _array_words(array: NDArray[Any], place: int) -> str:
+def _array_words(array: NDArray[Any], place: int, decimals: int | None) -> str:
     if array.size == 0:
         return "empty"
     if array.ndim <= 1:
-        return ", ".join(format_number(number) for number in array.ravel().tolist())
+        return ", ".join(format_number(number, decimals=decimals) for number in array.ravel().tolist())
     if place == WHOLE_TEXT:  # one line per row, numbered, because models lose count of rows
         rows = np.ndindex(array.shape[:-1])
-        return "\n".join(f"row {', '.join(map(str, row))}: {_array_words(array[row], LINE)}" for row in rows)
-    return ", ".join(f"[{_array_words(row, CLAUSE)}]" for row in array)
+        return "\n".join(f"row {', '.join(map(str, row))}: {_array_words(array[row], LINE, decimals)}" for row in rows)
+    return ", ".join(f"[{_array_words(row, CLAUSE, decimals)}]" for row in array)
 
 
 @describe_part.register(spaces.Text)
@@ -135,22 +150,36 @@ def _words_of_text(space: spaces.Text, value: Any, place: int, budget: Budget) -
 
 @describe_part.register(spaces.Dict)
 def _words_of_dict(space: spaces.Dict, value: Any, place: int, budget: Budget) -> str:
-    if not isinstance(value, Mapping) or set(value) != set(space.spaces):
-        keys = sorted(map(str, value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
-        raise ValueError(f"A value of Dict has the keys {sorted(map(str, space.spaces))}, got {keys}")
+    parts = values_of(space, value)
     labels = [text_words(str(key), CLAUSE) for key in space.spaces]
-    words = [describe_part(part, value[key], place_inside(place), budget) for key, part in space.spaces.items()]
+    words = [describe_part(part, parts[key], place_inside(place), budget) for key, part in space.spaces.items()]
     return join_clauses([f"{label}: {word}" for label, word in zip(labels, words, strict=True)], place)
 
 
 @describe_part.register(spaces.Tuple)
 def _words_of_tuple(space: spaces.Tuple[Any], value: Any, place: int, budget: Budget) -> str:
+    items = values_of(space, value)
+    words = [describe_part(part, items[index], place_inside(place), budget) for index, part in enumerate(space.spaces)]
+    return join_clauses([f"item {index}: {word}" for index, word in enumerate(words)], place)
+
+
+def values_of(space: spaces.Dict | spaces.Tuple[Any], value: Any) -> Mapping[Any, Any]:
+    """Return the values of the parts of a Dict or a Tuple, by key or index.
+
+    :param space: the space
+    :param value: a value of that space
+    :raises ValueError: if it has other keys, or another number of items
+    :raises TypeError: if the value of a Tuple is no tuple
+    """
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping) or set(value) != set(space.spaces):
+            keys = sorted(map(str, value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
+            raise ValueError(f"A value of Dict has the keys {sorted(map(str, space.spaces))}, got {keys}")
+        return value
     items = _as_list(space, value)
     if len(items) != len(space.spaces):
         raise ValueError(f"A value of Tuple has {len(space.spaces)} items, got {len(items)}")
-    pairs = zip(space.spaces, items, strict=True)
-    words = [describe_part(part, item, place_inside(place), budget) for part, item in pairs]
-    return join_clauses([f"item {index}: {word}" for index, word in enumerate(words)], place)
+    return dict(enumerate(items))
 
 
 @describe_part.register(spaces.Sequence)

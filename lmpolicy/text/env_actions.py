@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,22 @@ def is_action(space: spaces.Space, action: Any) -> bool:
     elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return True
     return space.contains(action)
+
+
+def same_action(one: Any, other: Any) -> bool:
+    """Check whether two actions are equal, with all their parts and numbers.
+
+    An array is equal to a list or a tuple of the same numbers.
+
+    :param one: an action of any space.
+    :param other: another.
+    """
+    if isinstance(one, Mapping) or isinstance(other, Mapping):
+        both = isinstance(one, Mapping) and isinstance(other, Mapping)
+        return both and one.keys() == other.keys() and all(same_action(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(same_action, one, other))
+    return bool(np.array_equal(one, other))
 
 
 def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[Sequence[float]]:

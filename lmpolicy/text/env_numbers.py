@@ -9,9 +9,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
+from lmpolicy.text.action_names import names_of
 from lmpolicy.text.mujoco_names import observation_names
 from lmpolicy.text.named_parts import Part
-from lmpolicy.text.number_names import Names, Table, Units, name_numbers
+from lmpolicy.text.number_names import Names, Table, Units, name_numbers, without_arrays
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ def find_number_names(env: gym.Env) -> Part | None:
 
 def _sources(layer: gym.Env) -> Iterator[tuple[Names, Units | None]]:
     """List the names of a layer's numbers, with their units."""
-    own = getattr(layer, "observation_names", None)
+    own = names_of(layer, "observation_names")
     if own is not None:
-        yield (own() if callable(own) else own), getattr(layer, "observation_units", None)
+        yield without_arrays(own), without_arrays(names_of(layer, "observation_units"))
     if layer is not layer.unwrapped:
         return
     kind = getattr(layer, "observation_type", None)

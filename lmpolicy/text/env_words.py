@@ -81,7 +81,7 @@ class EnvWords:
         parse_error_reward: float = -1.0,
         fallback_action: Any = None,
     ) -> None:
-        self.task, self.max_turns = task, history
+        self.task, self.max_turns = task, int(history)  # minus an unsigned NumPy integer would be a large number
         self.phrases: ActionPhrases | None = None
         chooses = action_mode == "score" or close_with_phrase
         if chooses or names_phrases(task, env_space, action_bins):
@@ -130,9 +130,13 @@ class EnvWords:
         :param observation: a value of the env's own observation space.
         :param info: the env's info.
         :param history: the turns that the prompt repeats.
+        :raises ValueError: if no phrase is legal there.
         """
         text = self._describe(observation, "format_observation")
-        return self.composer.compose(history, text, tuple(self._legal_in(observation, info)))[1]
+        legal = self._legal_in(observation, info)
+        if not legal and self.phrases is not None:
+            raise self._no_phrase(info)
+        return self.composer.compose(history, text, tuple(legal))[1]
 
     def _read(self, observation: Any, info: dict[str, Any], history: Turns, otherwise: Mapping[str, Any]) -> Reading:
         """Put an observation into words.

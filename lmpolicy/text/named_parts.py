@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from gymnasium import Space, spaces
 
-from lmpolicy.text.describing import describe_part, join_clauses
+from lmpolicy.text.describing import array_of, describe_part, join_clauses
 from lmpolicy.text.space_parts import Budget, count_numbers
 from lmpolicy.text.space_phrases import describe_space, noun_of, number_bounds, range_words
 from lmpolicy.text.spelling import format_number
@@ -67,12 +66,15 @@ class Options(Part):
     count = 1
 
     def __init__(self, space: spaces.Discrete, names: Sequence[str]) -> None:
-        self._start, self._names = int(space.start), tuple(names)
+        self._space, self._names = space, tuple(names)
 
     def words(self, value: Any, place: int, budget: Budget) -> str:
         """Name a value."""
         budget.spend(1)
-        return self._names[int(value) - self._start]
+        index = int(array_of(self._space, value)) - int(self._space.start)
+        if not 0 <= index < len(self._names):
+            raise ValueError(f"A value of {self._space} is {describe_space(self._space)}, got {value!r}")
+        return self._names[index]
 
     def phrase(self) -> str:
         """List the names."""
@@ -108,9 +110,9 @@ class Numbers(Part):
 
     def words(self, value: Any, place: int, budget: Budget) -> str:
         """Name each number."""
-        array = np.asarray(value).ravel().tolist()
+        array = array_of(self._space, value).ravel().tolist()
         budget.spend(self.count or 0)
-        told = [(title, _listed(array, numbers)) for title, numbers in self._groups.items()]
+        told = [(title, _listed(array, numbers, budget)) for title, numbers in self._groups.items()]
         return join_clauses(
             [f"{title}: {text}" if title else text for title, text in told], place if len(told) > 1 else 1
         )
@@ -142,10 +144,10 @@ class Rows(Part):
     def words(self, value: Any, place: int, budget: Budget) -> str:
         """Tell each row that holds something."""
         clauses = []
-        for name, row in zip(self._rows, np.asarray(value).tolist(), strict=True):
+        for name, row in zip(self._rows, array_of(self._space, value).tolist(), strict=True):
             if self._present is None or row[self._present] > 0:
                 budget.spend(len(self._columns))
-                clauses.append(f"{name}: {_listed(row, self._columns)}")
+                clauses.append(f"{name}: {_listed(row, self._columns, budget)}")
         return join_clauses(clauses, place)
 
     def phrase(self) -> str:
@@ -187,5 +189,6 @@ def _detail(number: Number, bounds: str) -> str:
     return f"{number.name}{unit}{', ' if unit and bounds else ' ' if bounds else ''}{bounds}"
 
 
-def _listed(array: Sequence[Any], numbers: Sequence[Number]) -> str:
-    return ", ".join(f"{number.prefix}{format_number(array[number.index])}" for number in numbers)
+def _listed(array: Sequence[Any], numbers: Sequence[Number], budget: Budget) -> str:
+    written = [format_number(array[number.index], decimals=budget.decimals) for number in numbers]
+    return ", ".join(f"{number.prefix}{text}" for number, text in zip(numbers, written, strict=True))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from numpy.typing import NDArray
 
-from lmpolicy.text.describing import join_clauses, place_inside
+from lmpolicy.text.describing import join_clauses, place_inside, values_of
 from lmpolicy.text.named_parts import Array, Number, Numbers, Options, Part, Rows, Unnamed
 from lmpolicy.text.space_parts import Budget, parts_of
 
@@ -31,9 +32,9 @@ class Table:
     remark: str = ""
 
 
-Names = Sequence[Any] | Mapping[Any, Any] | Table
+Names = Sequence[Any] | Mapping[Any, Any] | Table | NDArray[Any]
 """Names of the numbers of an observation, see :class:`lmpolicy.GenericTask`."""
-Units = str | Sequence[Any] | Mapping[Any, Any]
+Units = str | Sequence[Any] | Mapping[Any, Any] | NDArray[Any]
 """Units of the same numbers, in the same order or under the same keys."""
 
 
@@ -49,7 +50,7 @@ def name_numbers(space: Space[Any], names: Names, units: Units | None = None, wh
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _Several(space, names, units, where)
     if isinstance(space, spaces.Discrete):
-        return Options(space, _strings(names, int(space.n), where, "values"))
+        return Options(space, _of_values(space, names, where))
     if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         raise ValueError(f"names are for numbers, but {where} is {space}: leave its names out")
     if isinstance(names, Table) or _is_pair(space, names):
@@ -60,20 +61,18 @@ def name_numbers(space: Space[Any], names: Names, units: Units | None = None, wh
     return _numbers(space, names, units, where)
 
 
-def rounded(value: Any, decimals: int) -> Any:
-    """Round the numbers of an observation that are not whole.
+def without_arrays(given: Any) -> Any:
+    """Return names or units with a list in place of each array.
 
-    :param value: an observation.
-    :param decimals: number of digits behind the point.
+    :param given: names or units, as for :class:`lmpolicy.GenericTask`; NumPy arrays may stand for sequences.
     """
-    if isinstance(value, Mapping):
-        return {key: rounded(part, decimals) for key, part in value.items()}
-    if isinstance(value, tuple | list) and not isinstance(value, str):
-        parts = [rounded(part, decimals) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
-        return np.round(value, decimals)
-    return value
+    if isinstance(given, np.ndarray):
+        return given.tolist()
+    if isinstance(given, Table):
+        return replace(given, rows=without_arrays(given.rows), columns=without_arrays(given.columns))
+    if isinstance(given, Mapping):
+        return {key: without_arrays(one) for key, one in given.items()}
+    return [without_arrays(one) for one in given] if isinstance(given, tuple | list) else given
 
 
 class _Several(Part):
@@ -81,12 +80,15 @@ class _Several(Part):
 
     def __init__(self, space: spaces.Dict | spaces.Tuple, names: Names, units: Units | None, where: str) -> None:
         inner = space.spaces if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+        self._space = space
         named = _by_key(names, list(inner), where, "names")
         with_unit = {} if units is None else _by_key(units, list(inner), where, "units")
         labels = dict(zip(inner, parts_of(space), strict=True))
         self._parts: list[tuple[Any, str, Part]] = []
         for key, part in inner.items():
             name, unit = named.get(key), with_unit.get(key)
+            if isinstance(name, str) and not name:
+                raise ValueError(f"the name of {where}[{key!r}] is empty: name it, or leave it out")
             if name is None or isinstance(name, str):
                 told: Part = Unnamed(part, _string(unit or "", f"the unit of {where}[{key!r}]"))
             else:
@@ -97,8 +99,8 @@ class _Several(Part):
 
     def words(self, value: Any, place: int, budget: Budget) -> str:
         """Tell each part under its label."""
-        inside = place_inside(place)
-        words = [f"{label}: {part.words(value[key], inside, budget)}" for key, label, part in self._parts]
+        inside, values = place_inside(place), values_of(self._space, value)
+        words = [f"{label}: {part.words(values[key], inside, budget)}" for key, label, part in self._parts]
         return join_clauses(words, place)
 
     def phrase(self) -> str:
@@ -109,6 +111,7 @@ class _Several(Part):
 def _numbers(space: Array, names: Any, units: Any, where: str) -> Numbers:
     """Name the numbers of an array: all in one line, some by their index, or in groups."""
     size = int(np.prod(space.shape))
+    names, units = _under_indices(names, units, where)
     if isinstance(names, Mapping) and all(isinstance(key, str) for key in names):
         return Numbers(space, _groups(names, size, where), _units_of_groups(units, names, where))
     if isinstance(names, Mapping):
@@ -116,6 +119,8 @@ def _numbers(space: Array, names: Any, units: Any, where: str) -> Numbers:
         if wrong or not names:
             raise ValueError(f"names of {where} are under the indices 0 to {size - 1}, got {wrong[:5] or 'none'}")
         chosen = {int(key): _string(name, f"a name of {where}") for key, name in names.items()}
+        if not all(chosen.values()):
+            raise ValueError(f"names of {where} must not be empty; leave out the indices of numbers not to be told")
     else:
         chosen = dict(enumerate(_strings(names, size, where, "numbers")))
     if len(set(chosen.values())) < len(chosen):
@@ -127,11 +132,43 @@ def _numbers(space: Array, names: Any, units: Any, where: str) -> Numbers:
     return Numbers(space, {"": told}, {})
 
 
+def _of_values(space: spaces.Discrete, names: Any, where: str) -> tuple[str, ...]:
+    """Return the names of the values of a Discrete space, in their order."""
+    names, _ = _under_indices(names, None, where)
+    if isinstance(names, Mapping):
+        values = range(int(space.start), int(space.start + space.n))
+        if len(names) != len(values) or not all(value in values for value in names):
+            raise ValueError(
+                f"{where} has the values {values[0]} to {values[-1]}, but there are names for {list(names)}: name each "
+                "value"
+            )
+        names = [names[value] for value in values]
+    return _strings(names, int(space.n), where, "values")
+
+
+def _under_indices(names: Any, units: Any, where: str) -> tuple[Any, Any]:
+    """Put names and units under indices where the names are given as a mapping from name to index."""
+    by_name = isinstance(names, Mapping) and all(isinstance(name, str) for name in names)
+    if not by_name or not names or not all(isinstance(index, int | np.integer) for index in names.values()):
+        return names, units
+    indices = {name: int(index) for name, index in names.items()}
+    if len(set(indices.values())) < len(indices):
+        raise ValueError(f"names of {where} must have an index each, got {indices}")
+    if isinstance(units, Mapping):
+        units = {indices.get(name, name): unit for name, unit in units.items()}
+    return {index: name for name, index in indices.items()}, units
+
+
 def _groups(names: Mapping[str, Any], size: int, where: str) -> dict[str, list[Number]]:
     """Number the names of each group. Two groups may have the same names."""
     groups: dict[str, list[Number]] = {}
     index = 0
     for title, group in names.items():
+        if isinstance(group, str) or not isinstance(group, Sequence):
+            raise ValueError(
+                f"names under the title {title!r} of {where} are a sequence, got {group!r}: map titles to the names of "
+                "their numbers, or the indices of numbers to names"
+            )
         own = _strings(group, len(group), f"{title!r} of {where}", "numbers")
         groups[title] = [Number(index + place, name) for place, name in enumerate(own)]
         index += len(own)

@@ -30,7 +30,7 @@ class ParseErrorRule:
     def __init__(self, space: spaces.Space, rule: str, reward: float, fallback: Any) -> None:
         if rule not in RULES:
             raise ValueError(f"on_parse_error must be one of {', '.join(map(repr, RULES))}; got {rule!r}")
-        if not isinstance(reward, int | float) or not math.isfinite(reward):
+        if not isinstance(reward, int | float | np.integer | np.floating) or not math.isfinite(reward):
             raise ValueError(f"parse_error_reward must be a finite number, got {reward!r}")
         self.space, self.rule, self.fallback = space, rule, fallback
         self.raises = rule == "raise"

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.answer_parts import (
@@ -22,7 +21,7 @@ from lmpolicy.text.answer_parts import (
     marker_ends,
     unwrapped,
 )
-from lmpolicy.text.env_actions import is_action
+from lmpolicy.text.env_actions import is_action, same_action
 from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.number_actions import as_number, box_action, finite_action
 from lmpolicy.text.phrase_table import NUMBER, PhraseTable, phrase_table
@@ -109,7 +108,7 @@ def match_action(action: Any, space: spaces.Space, legal: Mapping[str, Any]) -> 
             return ParsedAction(legal[action], action)
     else:
         for phrase, one in legal.items():
-            if np.array_equal(one, action):
+            if same_action(one, action):
                 return ParsedAction(one, phrase)
     raise ParseError(f"{action!r} is no legal action; legal are: {list_phrases(legal)}")
 

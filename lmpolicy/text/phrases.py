@@ -9,13 +9,15 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.action_masks import MASK, is_maskable, legal_only
-from lmpolicy.text.describing import format_number
 from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
+from lmpolicy.text.spelling import FEWEST_DIGITS, format_number
 from lmpolicy.text.task import TextTask
 
 MAX_NAMED = 2
 """A generic phrase names so many numbers."""
+MOST_DIGITS = 17
+"""So many significant digits tell any two float64 apart."""
 
 
 class ActionPhrases:
@@ -46,8 +48,9 @@ class ActionPhrases:
     ) -> None:
         self.task, self.space = task, space
         limit = task.max_actions if max_actions is None else max_actions
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
+        limit = None if limit is None else int(limit)
         self._actions = self._listed(bins, limit)
         self._heeds_masks = task.action_mask and is_maskable(space)
         self.fixed = self.named = None
@@ -134,7 +137,7 @@ class ActionPhrases:
         if texts is None and self._actions is not None:
             check_size(self.space, len(self._actions), limit)
             names = self.task.action_dimensions
-            texts = {generic_phrase(self.space, action, names): action for action in self._actions}
+            texts = generic_phrases(self.space, self._actions, names)
         fixed = self._pair(texts)
         check_size(self.space, len(fixed), limit)
         if not fixed:  # only a state may have none
@@ -197,15 +200,36 @@ def space_width(n_actions: int | None, phrases: int) -> int:
     return int(n_actions)
 
 
-def generic_phrase(space: spaces.Space, action: Any, dimensions: Sequence[str] = ()) -> str:
+def generic_phrases(space: spaces.Space, actions: Sequence[Any], dimensions: Sequence[str] = ()) -> dict[str, Any]:
+    """Write a phrase for each action, with as many digits as tell them apart.
+
+    :param space: the env's action space.
+    :param actions: its actions, as for :func:`generic_phrase`.
+    :param dimensions: as there.
+    :raises ValueError: if two actions have the same numbers; the message says what to do.
+    """
+    for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
+        phrases = {generic_phrase(space, action, dimensions, digits): action for action in actions}
+        if len(phrases) == len(actions):
+            return phrases
+    raise ValueError(
+        f"{len(actions)} actions of {space} make only {len(phrases)} different phrases, because some of their numbers "
+        "are equal: choose fewer action_bins, or give the task action_texts as a mapping from phrase to env action"
+    )
+
+
+def generic_phrase(
+    space: spaces.Space, action: Any, dimensions: Sequence[str] = (), digits: int = FEWEST_DIGITS
+) -> str:
     """Write a phrase for an action that nobody has named.
 
     :param space: the env's action space.
     :param action: one of the actions that :func:`~lmpolicy.text.env_actions.enumerate_actions` lists.
     :param dimensions: names of the action's numbers. More than :data:`MAX_NAMED` are left to the system prompt, because
         a phrase costs tokens in every step.
+    :param digits: number of significant digits of numbers that are not whole.
     """
-    written = [format_number(number) for number in np.ravel(action)]
+    written = [format_number(number, digits=digits) for number in np.ravel(action)]
     if 0 < len(dimensions) <= MAX_NAMED:
         return ", ".join(f"{name} {number}" for name, number in zip(dimensions, written, strict=True))
     numbers = ", ".join(written)

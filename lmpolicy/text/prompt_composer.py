@@ -43,6 +43,22 @@ class PromptComposer:
         # A row that is too small is found here, not at the first step. The phrases of a state are not known yet: a
         # short one takes their place.
         self.compose((), CUT_MARK, ("?",) if fixed is None else tuple(fixed))
+        if fixed is None and phrases is not None and phrases.named is not None:
+            self._warn_if_too_long(tuple(phrases.named))
+
+    def _warn_if_too_long(self, phrases: tuple[str, ...]) -> None:
+        """Warn if the phrases of all actions do not fit into one row.
+
+        This is no error, because masks may always leave out so many that the others fit.
+        """
+        size = self._write((), CUT_MARK, phrases)[2]
+        if size > self.space.max_bytes:
+            warnings.warn(
+                f"the system prompt and all {len(phrases)} action phrases need {size} bytes, but max_prompt_bytes is "
+                f"{self.space.max_bytes}, so a state where the action mask allows too many of them is an error: pass "
+                f"max_prompt_bytes={size} plus room for the observation, unless fewer actions are always legal",
+                stacklevel=2,
+            )
 
     def compose(
         self, history: Iterable[tuple[str, str]], text: str, phrases: tuple[str, ...]

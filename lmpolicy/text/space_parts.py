@@ -59,10 +59,11 @@ class Budget:
 
     :param space: the space of the whole value, for the message
     :param max_numbers: as for :func:`lmpolicy.text.describing.describe_value`
+    :param decimals: as there; how many digits each number may have
     """
 
-    def __init__(self, space: Space[Any], max_numbers: int) -> None:
-        self.space, self.max_numbers, self.used = space, max_numbers, 0
+    def __init__(self, space: Space[Any], max_numbers: int, decimals: int | None = None) -> None:
+        self.space, self.max_numbers, self.decimals, self.used = space, max_numbers, decimals, 0
 
     def spend(self, count: int) -> None:
         """Count some more numbers.

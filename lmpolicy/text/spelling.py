@@ -14,7 +14,13 @@ CLAUSE: Final = 2
 """The places where words can stand; see :mod:`lmpolicy.text.describing`."""
 
 
-def format_number(number: Any) -> str:
+FEWEST_DIGITS: Final = 3
+"""A number has so many significant digits, unless more are asked for."""
+_LAST_FRACTION = 1e15
+"""A float64 has no digits behind the point that mean something beyond this number."""
+
+
+def format_number(number: Any, *, digits: int = FEWEST_DIGITS, decimals: int | None = None) -> str:
     """Write a number with few tokens.
 
     Integers are exact. Other numbers have three significant digits, but up to seven digits before the decimal point
@@ -24,8 +30,13 @@ def format_number(number: Any) -> str:
     Example:
         >>> [format_number(x) for x in (2**63, 1234.5678, -0.021349, 1e-12, float("-inf"))]
         ['9223372036854775808', '1235', '-0.0213', '1e-12', '-infinity']
+        >>> format_number(1234.5678, digits=6), format_number(1234.5678, decimals=1)
+        ('1234.57', '1234.6')
 
     :param number: an integer, float or bool of Python or NumPy, or an array of shape ()
+    :param digits: number of significant digits, 3 or more
+    :param decimals: largest number of digits behind the point, in place of significant digits; zeros at the end are
+        left out. From 1e15 on, the number has an exponent all the same
     :return: the number; bools as ``"1"`` and ``"0"``, like the numbers of a ``MultiBinary``
     :raises TypeError: if it is no real number
     """
@@ -44,13 +55,22 @@ def format_number(number: Any) -> str:
     if number == 0:
         return "0"  # -0.0 as well
     magnitude = abs(float(number))
+    if decimals is not None and magnitude < _LAST_FRACTION:
+        return _fixed_point(float(number), decimals)
     if 1e-4 <= magnitude < 100:
-        return f"{float(number):.3g}"
+        return f"{float(number):.{digits}g}"
     if 100 <= magnitude < 1e7:
-        return f"{float(number):.0f}"
+        return _fixed_point(float(number), max(0, digits - len(str(int(magnitude)))))
     # NumPy's formatter, because Python's would turn a longdouble beyond 1.8e308 into infinity.
-    text = np.format_float_scientific(number, precision=2, unique=False, trim="-", exp_digits=1)
+    text = np.format_float_scientific(number, precision=digits - 1, unique=False, trim="-", exp_digits=1)
     return text.replace("e+", "e").replace(".e", "e")  # for a longdouble it leaves "1.e+400"
+
+
+def _fixed_point(number: float, decimals: int) -> str:
+    """Write a number without exponent, and without zeros at its end."""
+    text = f"{number:.{decimals}f}"
+    text = text.rstrip("0").rstrip(".") if decimals else text
+    return "0" if text == "-0" else text
 
 
 def text_words(text: str, place: int) -> str:

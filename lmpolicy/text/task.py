@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 
-from lmpolicy.text.action_names import count_names, find_action_names
+from lmpolicy.text.action_names import count_names, find_action_names, in_order
 from lmpolicy.text.describing import DEFAULT_MAX_NUMBERS, describe_space, describe_value
 from lmpolicy.text.env_numbers import find_number_names
 from lmpolicy.text.named_parts import Part
-from lmpolicy.text.number_names import Names, Units, name_numbers, rounded
+from lmpolicy.text.number_names import Names, Units, name_numbers, without_arrays
 from lmpolicy.text.parsing import extract_action
 from lmpolicy.text.remedies import check_numbers
 from lmpolicy.text.space_parts import Budget
@@ -186,16 +188,17 @@ class GenericTask(TextTask):
         max_numbers: int = DEFAULT_MAX_NUMBERS,
         *,
         names: Names | None = None,
-        action_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | Mapping[Any, Any] | NDArray[Any] | None = None,
         units: Units | None = None,
         decimals: int | None = None,
     ) -> None:
-        if decimals is not None and (isinstance(decimals, bool) or not isinstance(decimals, int) or decimals < 0):
+        whole = isinstance(decimals, int | np.integer) and not isinstance(decimals, bool)
+        if decimals is not None and (not whole or decimals < 0):
             raise ValueError(f"decimals is the number of digits behind the point, 0 or more; got {decimals!r}")
-        if units is not None and not names:
+        self._names, self._units, self._action_names = map(without_arrays, (names, units, action_names))
+        if units is not None and not self._names:
             raise ValueError("units are of numbers that have names: pass names=..., too")
         self.max_numbers, self.decimals = max_numbers, decimals
-        self._names, self._units, self._action_names = names, units, action_names
 
     _named: Part | None = None
     _found_phrases: tuple[str, ...] | None = None
@@ -219,11 +222,10 @@ class GenericTask(TextTask):
 
         :param observation: a value of the env's own observation space.
         """
-        if self.decimals is not None:
-            observation = rounded(observation, self.decimals)
+        space, largest = self.observation_space, self.max_numbers
         if self._named is None:
-            return super().format_observation(observation)
-        return self._named.words(observation, WHOLE_TEXT, Budget(self.observation_space, self.max_numbers))
+            return describe_value(space, observation, max_numbers=largest, decimals=self.decimals)
+        return self._named.words(observation, WHOLE_TEXT, Budget(space, largest, self.decimals))
 
     def _find_names(self, env: gym.Env) -> Part | None:
         if self._names is None:
@@ -240,13 +242,14 @@ class GenericTask(TextTask):
         """Take the names of actions for phrases, or for the numbers of the generic phrases."""
         if self.action_texts is not None and self.action_texts != self._found_phrases:
             return  # a subclass has phrases
-        space, names = env.action_space, self._action_names
+        space, given = env.action_space, self._action_names
         each = "actions" if isinstance(space, gym.spaces.Discrete) else "numbers"
-        if names is None:
-            names = find_action_names(env)
-        elif names and (isinstance(names, str) or len(names) != count_names(space)):
+        names = find_action_names(env) if given is None else given
+        if isinstance(names, Mapping):
+            names = in_order(names, space)
+        if given and (names is None or isinstance(names, str) or len(names) != count_names(space)):
             raise ValueError(
-                f"action_names are {names!r}, but {space} has {count_names(space) or 'no'} {each}: name each of them, "
+                f"action_names are {given!r}, but {space} has {count_names(space) or 'no'} {each}: name each of them, "
                 "in their order"
             )
         found = tuple(names) if names else None

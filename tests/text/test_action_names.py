@@ -62,6 +62,13 @@ def toy(space: Any = None, **attributes: Any) -> Toy:
         ({"actions": Moves}, ("west", "east")),
         ({"action_names": ["a"], "get_action_meanings": lambda: ["GO", "STOP"]}, ("go", "stop")),
         ({"action_names": ["GO_ON", "go on"]}, ("GO_ON", "go on")),  # they would be the same in words
+        ({"action_names": np.array(["left", "right"])}, ("left", "right")),
+        ({"action_names": {np.int64(1): "right", np.int64(0): "left"}}, ("left", "right")),
+        ({"action_names": Moves}, ("west", "east")),
+        ({"action_names": lambda state: ("left", "right")}, None),
+        ({"get_action_meanings": lambda state, mode=0: ["left", "right"]}, None),
+        ({"action_names": {"left": "west", "right": "east"}}, None),
+        ({"action_names": {"left": [0], "right": [1]}}, None),
         ({"action_names": ["a", "b", "c"]}, None),
         ({"action_names": ["a", "a"]}, None),
         ({"action_names": ["a", " "]}, None),
@@ -167,6 +174,32 @@ def test_given_names_are_phrases_as_they_are() -> None:
         wrapped(toy(spaces.Text(3)), GenericTask(action_names=("a",)))
     with pytest.raises(ValueError, match="named twice: 'a'"):
         wrapped(toy(), GenericTask(action_names=("a", "a")))
+
+
+def test_a_method_that_needs_an_argument_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lmpolicy")
+    env = wrapped(toy(action_names=lambda state: ["a", "b"], get_action_meanings=lambda: ["GO", "STOP"]))
+    assert env.prompt.actions == ("go", "stop")
+    assert "names of Toy.action_names are not used, because it needs an argument" in caplog.text
+
+
+def test_a_compiled_method_that_does_not_say_what_it_needs() -> None:
+    assert find_action_names(toy(action_names={0: "left", 1: "right"}.copy)) == ("left", "right")
+
+
+@pytest.mark.parametrize(
+    "names", [np.array(["go", "stop"]), {"stop": 1, "go": 0}, {1: "stop", 0: "go"}, {np.int64(1): "stop", 0: "go"}]
+)
+def test_given_names_may_be_an_array_or_a_mapping(names: Any) -> None:
+    assert wrapped(toy(), GenericTask(action_names=names)).prompt.actions == ("go", "stop")
+    box = wrapped(toy(BOX), GenericTask(action_names=names), action_bins=[2, 1])
+    assert box.prompt.actions == ("go -1, stop 0", "go 1, stop 0")
+
+
+@pytest.mark.parametrize("names", [{"go": 0, "stop": 2}, {"go": "a", "stop": "b"}, np.array(["go"])])
+def test_given_names_of_other_actions_are_refused(names: Any) -> None:
+    with pytest.raises(ValueError, match=r"action_names are .*, but Discrete\(2\) has 2 actions: name each"):
+        wrapped(toy(), GenericTask(action_names=names))
 
 
 def test_phrases_name_up_to_two_numbers() -> None:

@@ -76,6 +76,50 @@ def test_format_number(number, text):
     assert format_number(number) == text
 
 
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [
+        (100.25, 3, "100"),
+        (100.25, 4, "100.2"),
+        (100.25, 5, "100.25"),
+        (100.25, 9, "100.25"),
+        (999.96, 4, "1000"),
+        (1000.0, 6, "1000"),
+        (99.996, 4, "100"),
+        (0.012345, 4, "0.01235"),
+        (12_345_678.0, 6, "1.23457e7"),
+        (12_345_678, 4, "12345678"),
+    ],
+)
+def test_format_number_with_more_digits(number, digits, text):
+    assert format_number(number, digits=digits) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "decimals", "text"),
+    [
+        (12.345678, 2, "12.35"),
+        (123.456, 2, "123.46"),
+        (0.123456, 4, "0.1235"),
+        (1234.56, 1, "1234.6"),
+        (1234.5, 3, "1234.5"),
+        (100.0, 2, "100"),
+        (100.0, 0, "100"),
+        (0.00001234, 6, "0.000012"),
+        (-0.004, 2, "0"),
+        (-0.4, 0, "0"),
+        (7, 2, "7"),
+        (np.float16(700.0), 2, "700"),
+        (12_345_678.9, 1, "12345678.9"),
+        (1.25e15, 2, "1.25e15"),
+        (float("inf"), 2, "infinity"),
+        (float("nan"), 2, "nan"),
+    ],
+)
+def test_format_number_with_decimals(number, decimals, text):
+    assert format_number(number, decimals=decimals) == text
+
+
 @pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(float).max, reason="longdouble is a double here")
 def test_format_number_beyond_a_double():
     assert format_number(np.longdouble("1e400")) == "1e400"

@@ -1,4 +1,4 @@
-"""Actions of a space: which one stands for doing as little as possible."""
+"""Actions of a space: which one stands for doing as little as possible, and which are equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from lmpolicy.text.env_actions import nearest_to_zero
+from lmpolicy.text.env_actions import nearest_to_zero, same_action
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,27 @@ def test_the_action_whose_numbers_are_nearest_to_zero(space: spaces.Space, neare
     action = nearest_to_zero(space)
     assert space.contains(action)
     assert np.array_equal(action, nearest)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (3, np.int64(3), True),
+        ([0, 0.5], np.array([0, 0.5]), True),
+        ((0, 1), [0, 1], True),
+        ((np.array([0, 1]), 1), (np.array([0, 1]), 1), True),
+        ((np.array([0, 1]), 1), (np.array([1, 1]), 1), False),
+        ((np.array([0, 1]), 1), (np.array([0, 1]), 2), False),
+        ((0, 1), (0, 1, 2), False),
+        ((np.array([0, 1]), 1), np.array([0, 1]), False),
+        ({"a": np.array([0, 1]), "b": (1, np.zeros(2))}, {"b": (1, np.zeros(2)), "a": [0, 1]}, True),
+        ({"a": np.array([0, 1])}, {"a": np.array([0, 2])}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1}, 1, False),
+        (1, {"a": 1}, False),
+        ("go", "go", True),
+        (("go", 1), ("go", 2), False),
+    ],
+)
+def test_same_actions(one: Any, other: Any, same: bool) -> None:
+    assert same_action(one, other) is same

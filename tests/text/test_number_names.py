@@ -12,7 +12,7 @@ from gymnasium import spaces
 from helpers.toy_envs import Toy
 
 from lmpolicy import GenericTask, TextObservationWrapper
-from lmpolicy.text.number_names import Table, name_numbers, rounded
+from lmpolicy.text.number_names import Table, name_numbers
 
 THREE = spaces.Box(np.array([0, -1, -np.inf], np.float32), np.array([1, 1, np.inf], np.float32))
 UNBOUNDED = spaces.Box(-np.inf, np.inf, (3,))
@@ -107,6 +107,35 @@ def phrase(task: GenericTask) -> str:
             "empty",
         ),
         (spaces.Discrete(3, start=1), ("start", "hall", "exit"), None, 2, "one of 3 options", "hall"),
+        (spaces.Discrete(2, start=1), {"hall": 2, "start": 1}, None, 2, "one of 2 options", "hall"),
+        (spaces.Discrete(2, start=1), {2: "hall", 1: "start"}, None, 1, "one of 2 options", "start"),
+        (UNBOUNDED, {"z": 2, "x": np.int64(0)}, {"x": "m"}, [1, 2, 3], "2 numbers (x in m)", "z 3, x 1"),
+        (UNBOUNDED, {"z": 2, "x": 0}, ("", "m"), [1, 2, 3], "2 numbers (x in m)", "z 3, x 1"),
+        (
+            UNBOUNDED,
+            np.array(["x", "y", "z"]),
+            np.array(["m"] * 3),
+            [1, 2, 3],
+            "3 numbers (x in m; y in m; z in m)",
+            "x 1, y 2, z 3",
+        ),
+        (GRID, {"last": 5}, None, [[1, 2, 3], [4, 5, 6]], "a number between 0 and 9", "last 6"),
+        (
+            GRID,
+            Table(np.array(["you", "they"]), np.array(["x", "y", "z"])),  # type: ignore[arg-type]
+            None,
+            [[1, 2, 3], [4, 5, 6]],
+            "2 rows of 3 numbers",
+            "you: x 1, y 2, z 3\nthey: x 4, y 5, z 6",
+        ),
+        (
+            spaces.Dict(a=spaces.Box(0, 1, (2,))),
+            {"a": np.array(["x", "y"])},
+            None,
+            {"a": [0, 1]},
+            "several parts (a: 2 numbers between 0 and 1)",
+            "a: x 0, y 1",
+        ),
         (
             spaces.MultiBinary(2),
             ("door", "window"),
@@ -164,6 +193,18 @@ def test_named_numbers(space: Any, names: Any, units: Any, value: Any, described
         (UNBOUNDED, {3: "x"}, None, r"names of the observation are under the indices 0 to 2, got \[3\]"),
         (UNBOUNDED, {0: "x", 1: "x"}, None, "must differ"),
         (UNBOUNDED, {0: 7}, None, "must be a string, got 7"),
+        (UNBOUNDED, {0: ""}, None, "names of the observation must not be empty; leave out the indices of numbers not"),
+        (UNBOUNDED, {"x": 3}, None, r"names of the observation are under the indices 0 to 2, got \[3\]"),
+        (UNBOUNDED, {"x": 0, "y": 0}, None, "names of the observation must have an index each, got {'x': 0, 'y': 0}"),
+        (UNBOUNDED, {"": 0}, None, "names of the observation must not be empty"),
+        (
+            UNBOUNDED,
+            {"x": 0, "y": "b"},
+            None,
+            "under the title 'x' of the observation are a sequence, got 0: map titles",
+        ),
+        (UNBOUNDED, {"x": None}, None, "under the title 'x' of the observation are a sequence, got None"),
+        (UNBOUNDED, np.array(["x", "y"]), None, "has 3 numbers, but there are names for 2"),
         (UNBOUNDED, {"places": ("x", "y")}, None, "has 3 numbers, but there are names for 2"),
         (UNBOUNDED, {"places": ("x", "x", "y")}, None, "names of 'places' of the observation must differ"),
         (UNBOUNDED, ("x", "y", "z"), ("m",), "the observation has 3 parts, but there are units for 1"),
@@ -177,7 +218,10 @@ def test_named_numbers(space: Any, names: Any, units: Any, value: Any, described
         (PARTS, {"d": "x"}, None, r"under the keys \['a', 'b', 'c'\], but there is 'd'"),
         (PARTS, {"a": ("x",)}, None, r"the observation\['a'\] has 2 numbers, but there are names for 1"),
         (PARTS, {"c": ("x",)}, None, r"names are for numbers, but the observation\['c'\] is Text"),
+        (PARTS, {"b": ""}, None, r"the name of the observation\['b'\] is empty: name it, or leave it out"),
         (spaces.Discrete(3), ("x", "y"), None, "has 3 values, but there are names for 2"),
+        (spaces.Discrete(2, start=1), {0: "x", 1: "y"}, None, r"the values 1 to 2, but there are names for \[0, 1\]"),
+        (spaces.Discrete(2**60), {"x": 0}, None, r"but there are names for \[0\]: name each value"),
         (spaces.Text(5), ("x",), None, "names are for numbers, but the observation is Text"),
     ],
 )
@@ -201,10 +245,27 @@ def test_decimals_round_every_number_that_is_not_whole() -> None:
     space = spaces.Dict(a=spaces.Box(-9, 9, (3,)), b=spaces.Tuple((spaces.Box(0, 1000, ()), spaces.Discrete(3))))
     value = {"a": np.array([0.0273, -1.26, 6.1e-17]), "b": (np.float32(345.678), 2)}
     assert bound(space).format_observation(value) == "a: 0.0273, -1.26, 6.1e-17\nb: item 0: 346; item 1: 2"
-    assert bound(space, decimals=1).format_observation(value) == "a: 0, -1.3, 0\nb: item 0: 346; item 1: 2"
+    assert bound(space, decimals=1).format_observation(value) == "a: 0, -1.3, 0\nb: item 0: 345.7; item 1: 2"
     assert bound(space, decimals=0).format_observation(value) == "a: 0, -1, 0\nb: item 0: 346; item 1: 2"
     assert bound(THREE, names=("x", "y", "z"), decimals=1).format_observation([0.04, 0.06, 5]) == "x 0, y 0.1, z 5"
-    assert rounded([np.float64(1.26), "text", 7], 1) == [1.3, "text", 7]
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "value", "words"),
+    [
+        (UNBOUNDED, ("x", "y", "z"), np.float32([12.346, 123.456, 0.5]), "x 12.35, y 123.46, z 0.5"),
+        (UNBOUNDED, {"here": ("x", "y"), "there": ("x",)}, [12.346, 1, 1e-9], "here: x 12.35, y 1\nthere: x 0"),
+        (GRID, ("x", "y", "z"), np.full((2, 3), 5.678), "row 0: x 5.68, y 5.68, z 5.68\nrow 1: x 5.68, y 5.68, z 5.68"),
+        (GRID, None, np.full((2, 3), 1234.567), "row 0: 1234.57, 1234.57, 1234.57\nrow 1: 1234.57, 1234.57, 1234.57"),
+        (PARTS, {"b": "level"}, {"a": [12.346, 0.001], "b": 2, "c": "1.2345"}, "a: 12.35, 0\nlevel: 2\nc: 1.2345"),
+        (spaces.Sequence(spaces.Box(0, 999, ())), None, (123.456, 2.0), "123.46, 2"),
+        (spaces.OneOf([spaces.Box(0, 999, (1,)), THREE]), None, (0, [123.456]), "option 0: 123.46"),
+        (spaces.Box(0, 999, (1,), np.float16), None, np.float16([700.5]), "700.5"),
+    ],
+)
+@pytest.mark.parametrize("decimals", [2, np.int64(2)])
+def test_decimals_are_digits_behind_the_point(decimals: Any, space: Any, names: Any, value: Any, words: str) -> None:
+    assert bound(space, names=names, decimals=decimals).format_observation(value) == words
 
 
 def test_long_lists_of_bounds_are_left_out() -> None:
@@ -261,6 +322,23 @@ def test_names_of_the_env_that_do_not_fit_are_not_used(caplog: pytest.LogCapture
     assert "names of numbers are not used: the observation has 2 numbers" in caplog.text
 
 
+@pytest.mark.parametrize("names", [{"x": 0, "y": 1}, np.array(["x", "y"]), lambda: ("x", "y")])
+def test_names_of_the_env_may_be_an_array_a_mapping_or_a_method(names: Any) -> None:
+    env = Toy(spaces.Box(-9, 9, (2,)), spaces.Discrete(2))
+    vars(env).update(observation_names=names, observation_units=np.array(["m", "s"]))
+    task = bound(None, env=env)
+    assert task.format_observation([1, 2]) == "x 1, y 2"
+    assert "(x in m; y in s)" in task.system_prompt
+
+
+def test_a_method_of_the_env_that_needs_an_argument_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lmpolicy")
+    env = Toy(spaces.Box(-9, 9, (2,)), spaces.Discrete(2))
+    vars(env).update(observation_names=lambda state: ("x", "y"))
+    assert bound(None, env=env).format_observation([1, 2]) == "1, 2"
+    assert "names of Toy.observation_names are not used, because it needs an argument" in caplog.text
+
+
 def vehicles(space: Any, **settings: Any) -> Toy:
     env = Toy(space, spaces.Discrete(2))
     env.observation_type = SimpleNamespace(features=["presence", "x", "cos_h"], **settings)  # type: ignore[attr-defined]
@@ -294,5 +372,31 @@ def test_named_observations_become_prompts() -> None:
 def test_a_value_of_another_shape_is_an_error() -> None:
     part = name_numbers(GRID, ("x", "y", "z"))
     assert part.count == 6
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match=r"of Box of shape \(2, 3\) has shape \(1, 3\)"):
         bound(GRID, names=("x", "y", "z")).format_observation([[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "value", "error", "message"),
+    [
+        (spaces.Discrete(3, start=1), ("x", "y", "z"), 0, ValueError, "is one of 3 options, 1 to 3, got 0"),
+        (spaces.Discrete(3), ("x", "y", "z"), 3, ValueError, r"of Discrete\(3\) is one of 3 options, 0 to 2, got 3"),
+        (spaces.Discrete(3), ("x", "y", "z"), 1.5, TypeError, "of Discrete of dtype int64 has dtype float64"),
+        (spaces.Discrete(3), ("x", "y", "z"), [1], ValueError, r"of Discrete of shape \(\) has shape \(1,\)"),
+        (UNBOUNDED, ("x", "y", "z"), [1, 2], ValueError, r"of Box of shape \(3,\) has shape \(2,\)"),
+        (UNBOUNDED, {0: "x"}, [1, 2, 3, 4], ValueError, r"of Box of shape \(3,\) has shape \(4,\)"),
+        (UNBOUNDED, ("x", "y", "z"), ["1", "2", "3"], TypeError, "of Box of dtype float32 has dtype <U1"),
+        (spaces.MultiBinary(2), ("x", "y"), [0.5, 1], TypeError, "of MultiBinary of dtype int8 has dtype float64"),
+        (GRID, ("x", "y", "z"), np.zeros((2, 4)), ValueError, r"of Box of shape \(2, 3\) has shape \(2, 4\)"),
+        (PARTS, {"b": "x"}, {"a": [0, 1], "b": 1}, ValueError, r"has the keys \['a', 'b', 'c'\], got \['a', 'b'\]"),
+        (PARTS, {"b": "x"}, [0, 1, 2], ValueError, r"has the keys \['a', 'b', 'c'\], got a list"),
+        (spaces.Tuple([spaces.Discrete(2)]), {0: "x"}, (1, 1), ValueError, "A value of Tuple has 1 items, got 2"),
+        (spaces.Tuple([spaces.Discrete(2)]), {0: "x"}, {0: 1}, TypeError, "A value of Tuple is a tuple, got dict"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_never_told_wrongly(
+    space: Any, names: Any, value: Any, error: type[Exception], message: str
+) -> None:
+    task = bound(space, names=names)
+    with pytest.raises(error, match=message):
+        task.format_observation(value)

@@ -160,6 +160,41 @@ def test_generic_phrases() -> None:
     assert mapping(spaces.Box(-1, 1, (1,)), bins=3) == {"use -1": [-1], "use 0": [0], "use 1": [1]}
 
 
+@pytest.mark.parametrize(
+    ("space", "bins", "phrases"),
+    [
+        (spaces.Box(100, 101, (1,)), 5, ("use 100", "use 100.2", "use 100.5", "use 100.8", "use 101")),
+        (spaces.Box(1000, 1000.4, (1,)), 3, ("use 1000", "use 1000.2", "use 1000.4")),
+        (spaces.Box(1e8, 1e8 + 80, (1,)), 2, ("use 1e8", "use 1.000001e8")),
+        (spaces.Box(0.12345, 0.12347, ()), 3, ("use 0.12345", "use 0.12346", "use 0.12347")),
+        (spaces.Box(0, 2, (1,)), 4, ("use 0", "use 0.667", "use 1.33", "use 2")),  # three digits are enough
+    ],
+)
+def test_generic_phrases_have_the_digits_that_tell_them_apart(space: Any, bins: int, phrases: tuple[str, ...]) -> None:
+    found = mapping(space, bins=bins)
+    assert tuple(found) == phrases
+    assert [*found.values()] == [plain(action) for action in enumerate_actions(space, bins)]
+
+
+def test_generic_phrases_with_names_have_them_too() -> None:
+    task = Named()
+    task.action_dimensions = ("setpoint", "valve")
+    space = spaces.Box(np.array([500, 0], np.float32), np.array([502, 1], np.float32))
+    fixed = ActionPhrases(task, space, bins=[5, 2]).fixed
+    assert fixed is not None
+    assert len(fixed) == 10
+    assert [*fixed][2:4] == ["setpoint 500.5, valve 0", "setpoint 500.5, valve 1"]
+    assert plain(fixed["setpoint 501.5, valve 1"]) == [501.5, 1]
+
+
+def test_equal_actions_are_refused_with_the_remedy() -> None:
+    narrow = spaces.Box(1e8, 1e8 + 8, (1,))  # float32 holds nothing in between
+    with pytest.raises(ValueError, match=r"5 actions .* only 2 different phrases.*fewer action_bins, or .* a mapping"):
+        ActionPhrases(Named(), narrow, bins=5)
+    assert len(mapping(narrow, bins=2)) == 2
+    assert mapping(narrow, {"low": [1e8]}) == {"low": [1e8]}
+
+
 def test_named_phrases() -> None:
     assert mapping(spaces.Discrete(2, start=5), ("left", "right")) == {"left": 5, "right": 6}
     assert mapping(spaces.Discrete(2), ["left", "right"]) == {"left": 0, "right": 1}
@@ -217,6 +252,7 @@ def test_the_limit_can_be_raised(on_task: bool) -> None:
         return ActionPhrases(task, WIDE, max_actions=None if on_task else limit).width
 
     assert width(100) == 100
+    assert type(width(np.int64(100))) is int  # type: ignore[arg-type]
     for limit in (None, 99):
         with pytest.raises(ValueError, match=f"100 actions, more than max_actions={limit or 64}: pass max_actions=100"):
             width(limit)
@@ -235,7 +271,7 @@ def test_the_wrapper_argument_beats_the_task() -> None:
     assert ActionPhrases(task, spaces.Text(5), max_actions=7).width == 7
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, 2.0, "3"])
+@pytest.mark.parametrize("limit", [0, -1, True, 2.0, "3", np.int64(0), np.bool_(True)])
 def test_the_limit_is_a_positive_integer(limit: Any) -> None:
     with pytest.raises(ValueError, match="max_actions must be a positive integer"):
         ActionPhrases(Named(), spaces.Discrete(2), max_actions=limit)
