@@ -27,21 +27,22 @@ class Curve:
 def read_curves(folder: Path) -> dict[str, Curve]:
     """Read all numbers that a run logged.
 
-    TensorBoard's files come first, because they go on where a run is resumed; ``progress.csv`` begins anew then.
+    ``progress.csv`` and TensorBoard's files are read together, because a run may be resumed with another logger. Where
+    both have a value of the same step, that of TensorBoard counts.
 
     :param folder: folder of the run. The files may be in any folder in it, but only in one.
     :return: curves by their names in the log; empty if nothing was logged.
     :raises ValueError: if there are logs of several trainings; the message names them.
     """
-    for pattern, read in ((EVENTS, _read_events), (TABLE, _read_table)):
+    found: dict[str, list[tuple[int, float]]] = {}
+    for pattern, read in ((TABLE, _read_table), (EVENTS, _read_events)):
         places = sorted({path.parent for path in folder.rglob(pattern)})
         if len(places) > 1:
             names = ", ".join(str(place) for place in places[:6])
             raise ValueError(f"{folder} has logs of {len(places)} trainings: name one of {names}")
-        if places:
-            found = read(places[0])
-            return {name: _curve(points) for name, points in sorted(found.items()) if points}
-    return {}
+        for name, points in (read(places[0]) if places else {}).items():
+            found.setdefault(name, []).extend(points)
+    return {name: _curve(points) for name, points in sorted(found.items()) if points}
 
 
 def _read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -21,6 +21,10 @@ class Played:
 
     env_id: str
     """Id of the env, or the name of its class."""
+    env_kwargs: Mapping[str, Any]
+    """Arguments of ``gymnasium.make`` that are others than the env is registered with."""
+    wrapper_kwargs: Mapping[str, Any]
+    """Arguments of :class:`~lmpolicy.TextObservationWrapper` that are others than by default, without the task."""
     returns: Sequence[float]
     """Sum of the env's own rewards in each episode."""
     deterministic: bool
@@ -67,7 +71,7 @@ Mean return of {len(played.returns)} episodes with {kind}: **{played.mean:.2f} +
 import gymnasium as gym
 import lmpolicy
 
-env = {_env_source(played.env_id)}
+env = {_env_source(played)}
 model = lmpolicy.load_from_hub("{repo_id}", env{given})  # runs nothing that is in the file
 print(lmpolicy.record_episodes(model, env, 3).returns)
 ```
@@ -124,9 +128,14 @@ def _metadata(learner: str, played: Played, base: str | None) -> str:
     return "---\n" + "".join(f"{name}: {json.dumps(value)}\n" for name, value in data.items()) + "---\n"
 
 
-def _env_source(env_id: str) -> str:
-    if re.fullmatch(r"[\w./:-]+-v\d+", env_id):
-        return f'lmpolicy.TextObservationWrapper(gym.make("{env_id}"))'
+def _env_source(played: Played) -> str:
+    """Return the code that makes the env, as far as it can be told."""
+    if re.fullmatch(r"[\w./:-]+-v\d+", played.env_id):
+        own, outer = (
+            "".join(f", {name}={value!r}" for name, value in given.items())
+            for given in (played.env_kwargs, played.wrapper_kwargs)
+        )
+        return f'lmpolicy.TextObservationWrapper(gym.make("{played.env_id}"{own}){outer})'
     return "lmpolicy.TextObservationWrapper(...)  # the env that it was trained on"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from peft import PeftModel
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -26,6 +28,7 @@ from lmpolicy.report.recording import record_episodes, single_env
 from lmpolicy.sharing.card import Played, card, public_name
 from lmpolicy.training.checkpoints.safe_loading import load
 from lmpolicy.training.imitation.recorded import wrapper_in
+from lmpolicy.wrapper import TextObservationWrapper
 
 RESULTS = "results.json"
 CHECKPOINT = "model.zip"
@@ -91,13 +94,17 @@ def package_for_hub(
     with whole_folder(folder, overwrite, known_by=RESULTS) as draft:
         found = record_episodes(model, env, episodes, draft / EPISODES, deterministic=deterministic, seed=seed)
         spec = words.env.spec
-        played = Played(spec.id if spec else type(words.unwrapped).__name__, found.returns, deterministic, found[0])
+        name = spec.id if spec else type(words.unwrapped).__name__
+        own, outer = _env_arguments(spec), _wrapper_arguments(words)
+        played = Played(name, own, outer, found.returns, deterministic, found[0])
         model.save(draft / CHECKPOINT, exclude=["tensorboard_log"])  # a path of this machine
         _write_adapter(model, backbone, draft / "adapter")
         _write_replay(found, words.env, draft / "replay.png")
         shown: dict[str, Any] = {} if run is None else {"training": run}
         write_report({**shown, "measured": found}, draft / "report.html", title=repo_id)
         facts = _facts(model, backbone)
+        facts |= {"words": type(words.task).__name__}
+        facts |= {name: json.dumps(one, default=repr) for name, one in (("env", own), ("wrapper", outer)) if one}
         numbers = {"repo_id": repo_id, "env_id": played.env_id, "mean_reward": played.mean, "std_reward": played.spread}
         numbers |= {"n_eval_episodes": len(found), "is_deterministic": deterministic, "seed": seed, **facts}
         (draft / RESULTS).write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
@@ -213,6 +220,31 @@ def _backbone(model: Any) -> Backbone:
             f"{type(model).__name__}"
         )
     return model.policy.backbone
+
+
+def _wrapper_arguments(words: TextObservationWrapper) -> dict[str, Any]:
+    """Return the arguments of a wrapper that are others than by default, but for what a reader makes for himself."""
+    usual = inspect.signature(TextObservationWrapper).parameters
+    others = ("task", "render_mode", "training", "tokenizer")
+    return {
+        name: value
+        for name, value in words._saved_kwargs.items()
+        if name not in others and value != usual[name].default
+    }
+
+
+def _env_arguments(spec: EnvSpec | None) -> dict[str, Any]:
+    """Return the arguments of ``gymnasium.make`` that are others than an env is registered with.
+
+    :param spec: of the env that was made; ``None`` if it was made without an id.
+    """
+    registered = None if spec is None else gym.registry.get(spec.id)
+    if spec is None or registered is None:
+        return {}
+    own = {name: value for name, value in spec.kwargs.items() if registered.kwargs.get(name) != value}
+    if spec.max_episode_steps != registered.max_episode_steps:
+        own["max_episode_steps"] = spec.max_episode_steps
+    return {name: value for name, value in own.items() if name != "render_mode"}
 
 
 def _facts(model: OnPolicyAlgorithm, backbone: Backbone) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from lmpolicy.lm.reference import Reference
 from lmpolicy.lm.reference_term import ReferenceTerm
 from lmpolicy.policy import LMActorCriticPolicy
+from lmpolicy.training.per_env_advantages import whole_returns
 
 
 class CriticWarmup(BaseCallback):
@@ -67,9 +68,8 @@ class CriticWarmup(BaseCallback):
             return
         self._left -= 1
         buffer = learner_of(self).rollout_buffer
-        gae_lambda, buffer.gae_lambda = buffer.gae_lambda, 1.0
-        buffer.compute_returns_and_advantage(self.locals["values"], self.locals["dones"])
-        buffer.gae_lambda = gae_lambda
+        with whole_returns(buffer):
+            buffer.compute_returns_and_advantage(self.locals["values"], self.locals["dones"])
         policy_of(self).critic_only = True  # for the update that follows; acting in a new rollout ends it
 
     def _on_training_end(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch as th
 from numpy.typing import NDArray
+from stable_baselines3.common.buffers import RolloutBuffer
 
 from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.training.learners_buffer import LearnersBuffer
@@ -72,6 +74,10 @@ class PerEnvAdvantages(LearnersBuffer):
                 "lmpolicy.make_multi_env"
             ) from None
 
+    def gammas(self) -> NDArray[np.float64]:
+        """Return the discount of each copy, ``(n_envs,)``."""
+        return np.array([self.own.get(name, {}).get("gamma", self.gamma) for name in self.env_ids()])
+
     def reset(self) -> None:
         """Begin a rollout.
 
@@ -109,6 +115,23 @@ class PerEnvAdvantages(LearnersBuffer):
 
     def _row(self, names: list[str], key: str, common: float) -> NDArray[np.float32]:
         return np.array([self.own.get(name, {}).get(key, common) for name in names], dtype=np.float32)
+
+
+@contextmanager
+def whole_returns(buffer: RolloutBuffer) -> Iterator[None]:
+    """Let a buffer compute returns with lambda 1 in a ``with`` block, whatever each env has of its own.
+
+    :param buffer: buffer of a learner.
+    """
+    common, buffer.gae_lambda = buffer.gae_lambda, 1.0
+    own = buffer.own if isinstance(buffer, PerEnvAdvantages) else {}
+    lambdas = {name: settings.pop("gae_lambda") for name, settings in own.items() if "gae_lambda" in settings}
+    try:
+        yield
+    finally:
+        buffer.gae_lambda = common
+        for name, one in lambdas.items():
+            own[name]["gae_lambda"] = one
 
 
 def _check(name: str, settings: Mapping[str, Any]) -> None:

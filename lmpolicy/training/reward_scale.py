@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from lmpolicy.training.multi_env import PerEnvRewardNormalization
+from lmpolicy.training.shaping import DiscoveryReward, PotentialShaping
 
 Scaling = VecNormalize | PerEnvRewardNormalization
 
@@ -24,6 +26,15 @@ def scaling_of(venv: VecEnv) -> Scaling | None:
             return venv
         venv = venv.venv
     return None
+
+
+def shaping_of(venv: VecEnv) -> str:
+    """Return the class of the wrappers that change the rewards of some env; empty if there are none.
+
+    :param venv: envs of a learner.
+    """
+    kinds = (PotentialShaping, DiscoveryReward, gym.RewardWrapper)
+    return next((kind.__name__ for kind in kinds if any(venv.env_is_wrapped(kind))), "")
 
 
 def return_divisors(venv: VecEnv) -> NDArray[np.float64]:

@@ -49,6 +49,17 @@ def test_a_resumed_run_goes_on(tmp_path: Path) -> None:
     assert read_curves(tmp_path)["value"] == Curve((8, 16, 24, 32), (8.0, -16.0, -24.0, -32.0))
 
 
+def test_a_run_that_is_resumed_with_another_logger_goes_on(tmp_path: Path) -> None:
+    for steps, form in (((8, 16, 24), "csv"), ((24, 32), "tensorboard")):
+        logger = configure(str(tmp_path), [form])
+        for step in steps:
+            logger.record("time/total_timesteps", step)
+            logger.record("value", float(step if form == "csv" else -step))
+            logger.dump(step)
+        logger.close()
+    assert read_curves(tmp_path)["value"] == Curve((8, 16, 24, 32), (8.0, 16.0, -24.0, -32.0))
+
+
 def test_what_was_logged_last_counts_whatever_its_file_is_called(tmp_path: Path) -> None:
     for value, name in ((1.0, "events.out.tfevents.1.9"), (2.0, "events.out.tfevents.1.10")):
         logger = configure(str(tmp_path / name), ["tensorboard"])

@@ -168,6 +168,20 @@ def test_an_env_without_pictures_and_a_base_in_a_folder(llama: str, tmp_path: Pa
     assert "TextObservationWrapper(...)" in text
 
 
+def test_the_card_makes_the_env_that_was_measured(llama: str, tmp_path: Path) -> None:
+    def lake() -> TextObservationWrapper:
+        return TextObservationWrapper(gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=9), history=1)
+
+    place = lmpolicy.package_for_hub(ppo(llama, lake()), lake(), tmp_path / "one", "me/lake", episodes=1)
+    text = (place / "README.md").read_text()
+    made = 'gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=9), history=1)'
+    assert f"lmpolicy.TextObservationWrapper({made}" in text
+    assert "| words | FrozenLake |" in text
+    numbers = json.loads((place / "results.json").read_text())
+    assert json.loads(numbers["env"]) == {"is_slippery": False, "max_episode_steps": 9}
+    assert json.loads(numbers["wrapper"]) == {"history": 1}
+
+
 def test_texts_of_the_env_stay_texts(llama: str, tmp_path: Path) -> None:
     hostile = '```\n---\n# <script>alert(1)</script> | "x": y'
     env = corridor()

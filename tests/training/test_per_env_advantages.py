@@ -21,7 +21,16 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 import lmpolicy
-from lmpolicy import Checkpoints, LMActorCriticPolicy, PerEnvAdvantages, TextObservationWrapper, make_multi_env
+from lmpolicy import (
+    Checkpoints,
+    CriticWarmup,
+    LMActorCriticPolicy,
+    PerEnvAdvantages,
+    SelfImitation,
+    TextObservationWrapper,
+    make_multi_env,
+)
+from lmpolicy.training.per_env_advantages import whole_returns
 
 LAKE, CARDS = "FrozenLake-v1", "Blackjack-v1"
 COPIES = {LAKE: slice(0, 3), CARDS: slice(3, 5)}
@@ -77,6 +86,43 @@ def test_each_env_has_the_advantages_and_returns_that_it_has_with_its_settings_f
     np.testing.assert_allclose(advantages[:, COPIES[CARDS]], divided, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(returns[:, COPIES[CARDS]], of_cards[:, COPIES[CARDS]], rtol=1e-5, atol=1e-6)
     assert (model.rollout_buffer.gamma, model.rollout_buffer.gae_lambda) == (0.9, 0.8)
+
+
+def test_a_warm_up_of_the_critic_has_whole_returns_of_each_env(llama: str) -> None:
+    model = learner(llama, envs(), {CARDS: {"gamma": 0.5, "gae_lambda": 0.0}})
+    with whole_returns(model.rollout_buffer):
+        _, returns = completed(model.rollout_buffer)
+    for name, gamma in ((LAKE, 0.9), (CARDS, 0.5)):
+        wanted = naive(model, gamma, 1.0)[1][:, COPIES[name]]
+        np.testing.assert_allclose(returns[:, COPIES[name]], wanted, rtol=1e-5, atol=1e-6)
+    buffer: Any = model.rollout_buffer
+    assert (buffer.gae_lambda, buffer.own) == (0.8, {CARDS: {"gamma": 0.5, "gae_lambda": 0.0}})
+    seen = []
+
+    class Note(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            ends, values = buffer.episode_starts[1:], buffer.values
+            one_step = buffer.rewards[:-1] + 0.5 * values[1:] * (1 - ends)
+            seen.append(np.allclose(buffer.returns[:-1, COPIES[CARDS]], one_step[:, COPIES[CARDS]], atol=1e-5))
+
+    model.learn(3 * 80, [CriticWarmup(1), Note()])
+    assert seen == [False, True, True]
+
+
+def test_each_env_has_its_discount_where_its_own_episodes_are_learnt(llama: str) -> None:
+    unscaled = make_multi_env({LAKE: 3, CARDS: 2}, 0, normalize_reward=False)
+    model = learner(llama, unscaled, {LAKE: {"gamma": 0.5}})
+    buffer: Any = model.rollout_buffer
+    np.testing.assert_allclose(buffer.gammas(), [0.5, 0.5, 0.5, 0.9, 0.9])
+    callback = SelfImitation(every=1)
+    model.learn(160, callback)
+    for episode in callback.best.episodes():
+        rows = callback._rows([episode])
+        np.testing.assert_allclose(rows.returns, episode.returns(0.5 if episode.kind == LAKE else 0.9), rtol=1e-5)
+    assert {episode.kind for episode in callback.best.episodes()} == {LAKE, CARDS}
 
 
 def test_advantages_that_are_all_equal_stay(llama: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +21,9 @@ from lmpolicy.training.imitation.demonstration import LONG_ANSWER, LONG_PROMPT, 
 from lmpolicy.training.imitation.demonstration_files import counted_reasons
 from lmpolicy.training.imitation.demonstrations import Demonstrations
 from lmpolicy.training.multi_env import PerEnvRewardNormalization
-from lmpolicy.training.reward_scale import begin_scaling, return_divisors, scaling_of
+from lmpolicy.training.reward_scale import begin_scaling, return_divisors, scaling_of, shaping_of
+
+log = logging.getLogger(__name__)
 
 REMEDY = "pass too_long='count' to leave such turns out"
 
@@ -39,7 +42,8 @@ def prepare(
     :param model: learner with an env.
     :param demonstrations: turns.
     :param validation: share of the episodes that is held out; 0: none.
-    :param gamma: discount of rewards. ``None``: no returns are given.
+    :param gamma: discount of rewards. ``None``: no returns are given; neither are any where the learner's envs change
+        their rewards in training, because the returns of the demonstrations are without that.
     :param unknown: as for :func:`encode`.
     :param too_long: as for :func:`encode`.
     :param seed: seed of the choice of episodes.
@@ -51,6 +55,9 @@ def prepare(
     assert venv is not None
     if validation and len(demonstrations.episodes) < 2:
         raise ValueError("one episode cannot be divided: pass validation=0 to learn all of it, or give more episodes")
+    if gamma is not None and (shaping := shaping_of(venv)):
+        log.warning("the critic learns nothing from the demonstrations, because %s changes the rewards", shaping)
+        gamma = None
     words = EnvWords.of(venv)
     places = range(len(demonstrations))
     returns = [None for _ in places] if gamma is None else demonstrations.returns(gamma)

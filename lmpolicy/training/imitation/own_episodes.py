@@ -218,14 +218,14 @@ class BestEpisodes:
         self.seen, self.worst = dict(state["seen"]), dict(state["worst"])
 
 
-def rows_of(episodes: Sequence[Episode], gamma: float, divisors: NDArray[np.float64]) -> Rows:
+def rows_of(episodes: Sequence[Episode], gammas: NDArray[Any], divisors: NDArray[np.float64]) -> Rows:
     """Return the turns of episodes as the policy takes them, with returns as the critic learns them.
 
     :param episodes: at least one episode.
-    :param gamma: discount per env step.
+    :param gammas: discounts per env step of each env, ``(n_envs,)``.
     :param divisors: numbers by which the rewards of each env are divided, ``(n_envs,)``.
     """
     keys = [key for episode in episodes for key in episode.keys]
     actions = np.array([action for episode in episodes for action in episode.actions], dtype=np.int64)
-    returns = [value / divisors[episode.env] for episode in episodes for value in episode.returns(gamma)]
+    returns = [value / divisors[one.env] for one in episodes for value in one.returns(float(gammas[one.env]))]
     return Rows(keys, actions, np.ones(len(keys), dtype=np.float32), np.array(returns, dtype=np.float32))

@@ -13,6 +13,7 @@ from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.callbacks import learner_of, policy_of
 from lmpolicy.training.imitation.cloning import Rows, clone_epoch, observations, own_rate, rate_now, step
 from lmpolicy.training.imitation.own_episodes import BestEpisodes, EpisodeRecorder, rows_of
+from lmpolicy.training.per_env_advantages import PerEnvAdvantages
 from lmpolicy.training.reward_scale import return_divisors
 
 
@@ -109,7 +110,11 @@ class OwnEpisodes(BaseCallback):
         raise NotImplementedError
 
     def _rows(self, episodes: Any) -> Rows:
-        return rows_of(episodes, learner_of(self).gamma, return_divisors(self.training_env))
+        learner = learner_of(self)
+        buffer = learner.rollout_buffer
+        common = np.full(learner.n_envs, learner.gamma)
+        gammas = buffer.gammas() if isinstance(buffer, PerEnvAdvantages) else common
+        return rows_of(episodes, gammas, return_divisors(self.training_env))
 
 
 class ExpertIteration(OwnEpisodes):

@@ -91,7 +91,9 @@ def warm_start(
     the most likely one.
 
     If the envs of the learner scale rewards, returns are scaled in the same way. A ``VecNormalize`` that has seen no
-    reward begins with the statistics of the demonstrations.
+    reward begins with the statistics of the demonstrations. If they change rewards in another way, by
+    :class:`~lmpolicy.training.shaping.PotentialShaping` or a ``gymnasium.RewardWrapper``, the critic learns nothing,
+    because the returns of the demonstrations are without that.
 
     :param model: PPO or A2C with :class:`~lmpolicy.LMActorCriticPolicy`.
     :param demonstrations: what to learn.

@@ -79,6 +79,22 @@ def test_turns_of_a_training_are_read(tmp_path: Path) -> None:
         Demonstrations.from_turns(tmp_path)
 
 
+def test_an_episode_that_was_begun_again_is_read_once(tmp_path: Path) -> None:
+    chances = {"left": 0.5, "right": 0.5}
+    first, again = (
+        [
+            Turn(8, 0, [{"role": "user", "content": text}], chances, "left", reward, 0.5, episode=one, turn=number)
+            for one in (3, 4)
+            for number, (text, reward) in enumerate((("a", 1.0), ("b", 2.0)))
+        ]
+        for _ in range(2)
+    )
+    write_turns(tmp_path / "episodes.jsonl", [*first, *again[:2]])
+    found = Demonstrations.from_jsonl(tmp_path / "episodes.jsonl")
+    assert len(found) == 4
+    assert sorted(map(sum, found.rewards())) == [3.0, 3.0]
+
+
 def test_other_lines_are_no_turns_of_a_training(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [line()])
     with pytest.raises(ValueError, match=r"a.jsonl, line 1: .*'probabilities'. Read it with from_jsonl"):

@@ -96,7 +96,7 @@ def test_written_answers_are_kept_as_they_were_sampled(llama: str) -> None:
     note = Note(EpisodeRecorder(values_rest=False))
     ppo(llama, env, n_steps=32, batch_size=32, n_epochs=1).learn(128, note)
     (one, *_) = note.found
-    rows = rows_of([one], 1.0, np.ones(1))
+    rows = rows_of([one], np.ones(1), np.ones(1))
     assert rows.actions.shape == (len(one), 3)
     np.testing.assert_array_equal(rows.actions, [step[1][0] for step in note.steps[: len(one)]])
 
@@ -152,8 +152,8 @@ def test_episodes_as_bad_as_the_worst_are_not_cloned() -> None:
 
 def test_rows_have_scaled_discounted_returns() -> None:
     first = Episode("", 1, (b"a", b"b"), (0, 1), (1.0, 2.0), rest=10.0)
-    rows = rows_of([first, made(3.0)], 0.5, np.array([2.0, 4.0]))
-    np.testing.assert_allclose(rows.returns, [(1 + 0.5 * (2 + 0.5 * 10)) / 4, (2 + 5) / 4, 1.5 / 2, 3 / 2])
+    rows = rows_of([first, made(3.0)], np.array([0.25, 0.5]), np.array([2.0, 4.0]))
+    np.testing.assert_allclose(rows.returns, [(1 + 0.5 * (2 + 0.5 * 10)) / 4, (2 + 5) / 4, 0.75 / 2, 3 / 2])
     assert rows.keys[:2] == [b"a", b"b"]
     assert rows.actions.tolist() == [0, 1, 0, 0]
 

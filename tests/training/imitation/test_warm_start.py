@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from lmpolicy.text.spaces import utf8
 from lmpolicy.training.imitation.cloning import Rows, clone_epoch, judge, losses_of, own_rate
 from lmpolicy.training.imitation.demonstration import EnvWords
 from lmpolicy.training.imitation.encoding import answer_row, encode
+from lmpolicy.training.shaping import PotentialShaping
 
 # The loss
 
@@ -211,6 +213,17 @@ def test_without_the_critic_the_value_head_stays(llama: str) -> None:
         result = warm_start(model, played, 2, critic=critic)
         assert not any("value_head" in name for name in changed(before, weights(model)))
         assert "value_loss" not in result.best
+
+
+def test_where_rewards_are_changed_the_critic_learns_nothing(llama: str, caplog: pytest.LogCaptureFixture) -> None:
+    plain = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=False)
+    shaped = replace(plain, training_wrapper=partial(PotentialShaping, potential=float), n_envs=1)
+    for settings, learns in ((replace(plain, n_envs=1), True), (shaped, False)):
+        model = ppo(llama, settings.make_env(0))
+        before = weights(model)
+        warm_start(model, expert_games(4), 2, batch_size=6)
+        assert any("value_head" in name for name in changed(before, weights(model))) == learns
+        assert ("PotentialShaping changes the rewards" in caplog.text) != learns
 
 
 def test_a2c_learns_too(llama: str) -> None:
