@@ -30,7 +30,8 @@ def resume(
 
     The training then goes on as if it had not been interrupted: with the same numbers, bit for bit, if the state of
     the envs could be copied, or all episodes began at the checkpoint. Otherwise new episodes begin, and the log says
-    so.
+    so. With adapters in the last layers alone, what is remembered of the others is computed again, which may round
+    otherwise.
 
     Example:
         >>> callbacks = [*settings.callbacks(), lmpolicy.Checkpoints("runs/cartpole/1")]  # doctest: +SKIP
