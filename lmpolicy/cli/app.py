@@ -24,7 +24,7 @@ from lmpolicy.cli.report import report
 from lmpolicy.cli.train import train
 from lmpolicy.starting import clean_up_from_now_on
 
-EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, gym.error.Error)
+EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, FloatingPointError, gym.error.Error)
 """Errors whose message says what to do."""
 
 

@@ -10,7 +10,6 @@ from lmpolicy import models
 from lmpolicy.cli.run_settings import RunSettings
 from lmpolicy.cli.values import check_setting, read_pairs
 from lmpolicy.training.settings.env_lookup import arguments_of
-from lmpolicy.training.settings.script_options import check_device
 from lmpolicy.training.settings.task_lookup import near
 
 BUNDLED = "bundled"
@@ -34,6 +33,7 @@ class Given:
     settings: Path | None = None
     device: str | None = None
     threads: int | None = None
+    output: Path | None = None
 
     def starting_from(
         self,
@@ -42,18 +42,19 @@ class Given:
         settings: Path | None,
         device: str | None,
         threads: int | None,
+        output: Path | None,
     ) -> Given:
-        """Add what a training starts from.
+        """Add what a training starts from, and where it goes.
 
         :param adapter: folder or hub id of a LoRA adapter.
         :param demonstrations: file of turns.
         :param settings: file of settings.
         :param device: device of the model.
         :param threads: CPU threads.
+        :param output: folder of numbered runs.
         """
-        return replace(
-            self, adapter=adapter, demonstrations=demonstrations, settings=settings, device=device, threads=threads
-        )
+        start = replace(self, adapter=adapter, demonstrations=demonstrations, settings=settings)
+        return replace(start, device=device, threads=threads, output=output)
 
     def refuse_for_resume(self) -> None:
         """Refuse what would change a run that goes on.
@@ -61,7 +62,7 @@ class Given:
         :raises ValueError: if there is any; the message says how to train with it.
         """
         for one in fields(self):
-            if one.name not in ("steps", "device", "threads") and getattr(self, one.name):
+            if one.name not in ("steps", "device", "threads") and getattr(self, one.name) not in (None, (), []):
                 option = {"env": "ENV", "env_args": "--env-arg", "changes": "--set"}.get(
                     one.name, f"--{one.name.replace('_', '-')}"
                 )
@@ -75,39 +76,64 @@ class Given:
 def choose(given: Given) -> RunSettings:
     """Return the settings of a run.
 
-    First come the named settings of the env, or those of a file. A model, demonstrations and free text bring what suits
-    them. What was typed by name comes last.
+    First come the named settings of the env, or those of a file. A model, free text and demonstrations bring what suits
+    them, at the size of rollout that was typed. What was typed by name comes last.
 
     :param given: what was typed.
     :raises ValueError: if it does not fit; the message says what to type.
     """
-    check_device(given.device or "auto")
     chosen = _begin(given)
-    hyperparameters = chosen.hyperparameters
     if given.model is not None:
-        hyperparameters = hyperparameters.for_model(find_model(given.model))
-    if given.demonstrations is not None:
-        if not given.demonstrations.is_file():
-            raise FileNotFoundError(
-                f"there is no file {given.demonstrations}: lmpolicy play {chosen.env_id} --output FILE writes one"
-            )
-        hyperparameters = hyperparameters.after_warm_start()
-        chosen = replace(chosen, demonstrations=str(given.demonstrations))
-    chosen = replace(chosen, hyperparameters=hyperparameters)
+        chosen = replace(chosen, hyperparameters=chosen.hyperparameters.for_model(find_model(given.model)))
     if given.generate is not None:
         if given.generate < 1:
             raise ValueError(f"--generate takes the longest answer in tokens, 1 or more; got {given.generate}")
         chosen = chosen.for_free_text(given.generate)
-    typed = {}
+    typed: dict[str, object] = {}
     for option, name, value in (("--steps", "total_timesteps", given.steps), ("--n-envs", "n_envs", given.n_envs)):
         if value is not None:
             typed[name] = check_setting(name, "int", value, option)
-    chosen = chosen.changed({**typed, **read_pairs(given.changes, "--set")})
+    typed |= read_pairs(given.changes, "--set")
+    if given.demonstrations is not None:
+        # The warm-up of the critic is a number of rollouts, which depends on their size.
+        sizes = {name: value for name, value in typed.items() if name in ("n_envs", "n_steps")}
+        chosen = _after_demonstrations(chosen.changed(sizes), given.demonstrations)
+    chosen = chosen.changed(typed)
     if given.adapter is not None:
         chosen = replace(chosen, policy={**chosen.policy, "adapter": given.adapter})
     if given.seed is not None:
         chosen = replace(chosen, seed=check_setting("seed", "int", given.seed, "--seed"))
-    return chosen.computing(given.device, given.threads)
+    chosen = chosen.computing(given.device, given.threads)
+    chosen.check(None if given.device is not None else given.settings)
+    check_demonstrations(chosen, str(given.settings), "name another one by --demonstrations FILE")
+    return chosen
+
+
+def _after_demonstrations(chosen: RunSettings, file: Path) -> RunSettings:
+    """Return settings for a policy that learns from demonstrations first."""
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}: lmpolicy play {chosen.env_id} --output FILE writes one")
+    hyperparameters = chosen.hyperparameters
+    if chosen.demonstrations is None:  # settings of a file that names some are for a warm start already
+        hyperparameters = hyperparameters.after_warm_start()
+    return replace(chosen, hyperparameters=hyperparameters, demonstrations=str(file))
+
+
+def check_demonstrations(settings: RunSettings, source: str, remedy: str) -> None:
+    """Refuse settings whose demonstrations are not there.
+
+    :param settings: settings of a run.
+    :param source: file that the settings are from.
+    :param remedy: how to name another file.
+    :raises FileNotFoundError: if the file is not there; the message says what to do.
+    """
+    file = settings.demonstrations
+    if file is not None and not Path(file).is_file():
+        here = "" if Path(file).is_absolute() else f" in {Path.cwd()}"
+        raise FileNotFoundError(
+            f"{source} names the demonstrations {file}, but there is no such file{here}. "
+            f"Begin lmpolicy in the folder that the name counts from, or {remedy}"
+        )
 
 
 def _begin(given: Given) -> RunSettings:

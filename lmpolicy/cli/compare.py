@@ -64,6 +64,7 @@ def compare(
             keep_models=keep_models,
             every=every,
             episodes=episodes,
+            policy=chosen.policy,
             name=env,
             progress=progress,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -34,16 +35,13 @@ def evaluate(
     recorded = _record(found, model, record, first)
     facts = {"run": str(run), "env": found.settings.env_id, "env_steps": model.num_timesteps, "episodes": episodes}
     facts |= {"recorded": recorded, "players": rows}
-    cells = [
-        (name, f"{one['mean_return']:.2f} ± {one['error']:.2f}", f"{one['mean_length']:.1f}")
-        for name, one in rows.items()
-    ]
+    cells = [(name, _shown(one), f"{one['mean_length']:.1f}") for name, one in rows.items()]
     tell(facts, table((f"{found.settings.env_id}, {episodes} episodes", "mean return", "length"), cells), json)
     if recorded is not None and not json:
         print(f"{record} episodes in {recorded}; lmpolicy report {run} shows them")
 
 
-def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float]]:
+def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float | None]]:
     """Return what random play and the model get."""
     from lmpolicy.comparison.evaluating import evaluate as play
     from lmpolicy.training.random_play import RandomPlay
@@ -59,11 +57,27 @@ def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[s
     return {
         name: {
             "mean_return": float(one["mean_return"]),
-            "error": float(one["std_return"]) / episodes**0.5,
+            "error": standard_error(float(one["std_return"]), int(one["episodes"])),
             "mean_length": float(one["mean_length"]),
         }
         for name, one in found.items()
     }
+
+
+def standard_error(spread: float, episodes: int) -> float | None:
+    """Return the standard error of a mean return, by the sample's standard deviation.
+
+    :param spread: standard deviation of the returns around their own mean, as ``numpy.std`` computes it.
+    :param episodes: number of episodes.
+    :return: ``None`` for one episode, which says nothing about the spread of returns.
+    """
+    return spread / (episodes - 1) ** 0.5 if episodes > 1 else None
+
+
+def _shown(one: Mapping[str, float | None]) -> str:
+    """Return a mean return with its error, where the error is known."""
+    error = one["error"]
+    return f"{one['mean_return']:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
 def _record(run: Any, model: Any, episodes: int, seed: int) -> str | None:

@@ -22,17 +22,19 @@ def export(
     """Write the model with its adapter merged, in the format of Transformers, with a model card."""
     from lmpolicy.cli.runs import Run
     from lmpolicy.cli.told import tell
+    from lmpolicy.lm.exporting import whole_folder
 
     policy = Run.open(run).policy()
+    try:
+        if adapter:
+            with whole_folder(output, overwrite) as draft:
+                policy.save_adapter(draft)
+        else:
+            policy.export(output, overwrite)
+    except FileExistsError as error:
+        raise FileExistsError(str(error).replace("pass overwrite=True", "pass --overwrite")) from None
     if adapter:
-        if output.exists() and any(output.iterdir()) and not overwrite:
-            raise FileExistsError(f"the folder {output} is not empty; name another one, or pass --overwrite")
-        policy.save_adapter(output)
         hint = f"peft.PeftModel.from_pretrained(model, {str(output)!r}) reads it, and lmpolicy train --adapter {output}"
     else:
-        try:
-            policy.export(output, overwrite)
-        except FileExistsError as error:
-            raise FileExistsError(str(error).replace("pass overwrite=True", "pass --overwrite")) from None
         hint = f"AutoModelForCausalLM.from_pretrained({str(output)!r}) reads it, and lmpolicy train --model {output}"
     tell({"folder": str(output), "adapter": adapter}, f"{output}: {hint}", json)

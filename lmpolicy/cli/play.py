@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +27,12 @@ def play(
         int | None, typer.Option(min=1, help="Episodes.", show_default="1; a person's: until Ctrl-D")
     ] = (None),
     output: Annotated[Path | None, typer.Option(help="File to write the turns to, as demonstrations.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the others have those after it.")] = 0,
+    append: Annotated[bool, typer.Option("--append", help="Add the episodes to those of the file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, help="Seed of the first episode and its draws; the others have those after it."),
+    ] = 0,
     sampled: Annotated[bool, typer.Option("--sampled", help="Let a model sample instead of taking the likeliest.")] = (
         False
     ),
@@ -38,13 +45,17 @@ def play(
 
     The turns are written to --output, from which lmpolicy train ENV --demonstrations learns.
     """
+    from lmpolicy.cli.kept_episodes import KeptEpisodes
     from lmpolicy.cli.playing import PERSON, find_player, play_episodes, settings_for, summary
     from lmpolicy.cli.told import tell
 
-    settings, run = settings_for(env, task, env_arg or ())
+    file = None if output is None else KeptEpisodes.at(output, append=append, overwrite=overwrite)
+    path = None if file is None else file.path
+    settings, run = settings_for(env, task, env_arg or (), by)
     words = settings.make_one()
-    player = find_player(by or (PERSON if run is None else str(run)), settings, words, device)
     by_person = by == PERSON or (by is None and run is None)
     count = episodes or (1_000_000 if by_person else 1)
-    played = play_episodes(player, words, count, seed, output, deterministic=not sampled, quiet=json or by_person)
-    tell(summary(played, output), f"{played!r}" + (f" in {output}" if output is not None and len(played) else ""), json)
+    with redirect_stdout(sys.stderr) if json else nullcontext():  # the output is the JSON alone
+        player = find_player(by or (PERSON if run is None else str(run)), settings, words, device, seed)
+        played = play_episodes(player, words, count, seed, file, deterministic=not sampled, quiet=json or by_person)
+    tell(summary(played, path), f"{played!r}" + (f" in {path}" if path is not None and len(played) else ""), json)

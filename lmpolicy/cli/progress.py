@@ -81,6 +81,54 @@ def mean_return(episodes: Sequence[Mapping[str, Any]]) -> float | None:
     return float(np.mean([episode["r"] for episode in episodes])) if episodes else None
 
 
+class PendingNumbers(BaseCallback):
+    """Keep what an update has logged in the checkpoint behind it, so that a resumed run writes it, too.
+
+    SB3 writes the numbers of an update with those of the next rollout. What is no number, such as a picture, is lost.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the numbers that were logged and not yet written."""
+        logger = self.logger
+        return {
+            name: {
+                "value": _plain(value),
+                "count": logger.name_to_count.get(name),
+                "excluded": list(logger.name_to_excluded[name]),
+            }
+            for name, value in logger.name_to_value.items()
+            if isinstance(value, int | float | str | np.generic)
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Log the numbers again when the training goes on.
+
+        :param state: what :meth:`state_dict` returned.
+        """
+        self._kept = state
+
+    def _on_training_start(self) -> None:
+        for name, one in self._kept.items():
+            self.logger.record(name, one["value"], tuple(one["excluded"]))
+            if one["count"] is not None:  # of a mean
+                self.logger.name_to_count[name] = one["count"]
+        self._kept = {}
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as JSON has it, with the digits with which the file is written also in single precision."""
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
 class ProgressFile(KVWriter):
     """Write ``progress.csv``, as SB3 does, but go on with the file of a run that is resumed.
 

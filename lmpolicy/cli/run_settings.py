@@ -19,7 +19,7 @@ from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.training.settings.env_lookup import import_package, near_ids
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 from lmpolicy.training.settings.named_settings import hyperparameters
-from lmpolicy.training.settings.script_options import usual_threads
+from lmpolicy.training.settings.script_options import check_device, usual_threads
 from lmpolicy.training.settings.task_lookup import find_task
 from lmpolicy.wrapper import TextObservationWrapper
 
@@ -129,6 +129,33 @@ class RunSettings:
         if words:
             own["wrapper_kwargs"] = {**self.hyperparameters.wrapper_kwargs, **own.get("wrapper_kwargs", {}), **words}
         return replace(self.with_values(own, "--set"), policy={**self.policy, **policy})
+
+    def check(self, source: Path | None = None) -> None:
+        """Refuse values that do not fit each other, or this computer.
+
+        :param source: file that the device is from. None: it was typed.
+        :raises ValueError: if there are any; the message says what to type.
+        """
+        values = self.hyperparameters
+        if values.normalize_advantage and 1 in (values.batch_size, self.rollout):
+            few, more = (
+                ("n_steps=1 with n_envs=1", "n_steps=32") if self.rollout == 1 else ("batch_size=1", "batch_size=32")
+            )
+            raise ValueError(
+                f"{few}: one decision has no spread by which normalize_advantage could scale it. Choose more, as in "
+                f"--set {more}, or --set normalize_advantage=false"
+            )
+        if values.critic_warmup and values.vf_coef == 0:
+            raise ValueError(
+                f"critic_warmup={values.critic_warmup} trains the critic alone, but with vf_coef=0 there is no critic "
+                "to train: --set critic_warmup=0 leaves the warm-up out, --set vf_coef=0.5 trains a critic"
+            )
+        values.callbacks()  # they refuse what they cannot do
+        try:
+            check_device(self.device)
+        except ValueError as error:
+            place = "" if source is None else f"{source} has device: {self.device}, but "
+            raise ValueError(f"{place}{error}. --device auto takes what there is") from None
 
     def computing(self, device: str | None, threads: int | None) -> RunSettings:
         """Return settings for other hardware.

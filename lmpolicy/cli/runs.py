@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +14,13 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from lmpolicy.cli.run_settings import FILE, RunSettings
 from lmpolicy.files import numbered
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.training.checkpoints.checkpoints import MODEL, newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, MODEL, newest_checkpoint
 from lmpolicy.training.checkpoints.safe_loading import load
 from lmpolicy.training.settings.script_options import check_device
 from lmpolicy.training.settings.task_lookup import near
+
+UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError)
+"""Errors of a file that was cut off, or is none of a model."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,15 @@ class Run:
         files = [self.folder / MODEL, *([] if newest is None else [newest / MODEL])]
         return max((file for file in files if file.is_file()), key=_steps, default=None)
 
+    @property
+    def env_steps(self) -> int | None:
+        """Return the env steps of the newest checkpoint; ``None`` if there is none yet.
+
+        :raises ValueError: if its file cannot be read; the message says what to do.
+        """
+        newest = newest_checkpoint(self.folder)
+        return None if newest is None else _steps(newest / MODEL)
+
     def load(self, device: str | None = None) -> OnPolicyAlgorithm:
         """Load the model, and compute with the threads of the run.
 
@@ -67,8 +81,25 @@ class Run:
 
 def _steps(file: Path) -> int:
     """Return the env steps of a model in a file."""
+    try:
+        return _read_steps(file)
+    except UNREADABLE as error:
+        raise ValueError(f"{file} cannot be read: {error}. {_instead_of(file)}") from error
+
+
+def _read_steps(file: Path) -> int:
     with zipfile.ZipFile(file) as archive:
         return int(json.loads(archive.read("data"))["num_timesteps"])
+
+
+def _instead_of(file: Path) -> str:
+    """Say what to do where the file of a model cannot be read."""
+    is_checkpoint = file.parent.parent.name == CHECKPOINTS
+    run, unwanted = (file.parent.parent.parent, file.parent) if is_checkpoint else (file.parent, file)
+    for place in reversed(numbered(run / CHECKPOINTS).values()):
+        with suppress(OSError, *UNREADABLE):
+            return f"Delete {unwanted}: {place} can be read, and has {_read_steps(place / MODEL):,} env steps"
+    return f"No checkpoint of {run} can be read: lmpolicy train --settings {run / FILE} trains anew"
 
 
 def _no_run(folder: Path) -> str:

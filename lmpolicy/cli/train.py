@@ -55,18 +55,15 @@ def train(
     """
     from lmpolicy.cli.choosing import Given, choose
     from lmpolicy.cli.told import tell
-    from lmpolicy.cli.training import go_on, start
+    from lmpolicy.cli.training import go_on, settings_of, start
 
     given = Given(env, model, task, seed, steps, n_envs, generate, env_arg or (), changes or ())
-    given = given.starting_from(adapter, demonstrations, settings, device, threads)
-    if resume is None:
-        chosen = choose(given)
-        if dry_run:
-            print(chosen, end="")
-            return
-        result = start(chosen, output, tensorboard)
-    else:
-        result = go_on(resume, given, tensorboard)
+    given = given.starting_from(adapter, demonstrations, settings, device, threads, output)
+    chosen = choose(given) if resume is None else settings_of(resume, given)
+    if dry_run:
+        print(chosen, end="")
+        return
+    result = start(chosen, output, tensorboard) if resume is None else go_on(resume, chosen, tensorboard)
     tell(result.facts, str(result), json)
     if result.interrupted:
         raise typer.Exit(130)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,20 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.cli.choosing import Given
-from lmpolicy.cli.progress import ProgressFile, TrainingBar, mean_return
-from lmpolicy.cli.run_settings import RunSettings
+from lmpolicy.cli.choosing import Given, check_demonstrations
+from lmpolicy.cli.progress import PendingNumbers, ProgressFile, TrainingBar, mean_return
+from lmpolicy.cli.run_settings import FILE, RunSettings
 from lmpolicy.cli.runs import Run
 from lmpolicy.cli.told import busy_remark, in_words, messages
 from lmpolicy.cli.values import check_setting
+from lmpolicy.lm.guard import NonFiniteError
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
-from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints, newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints
 from lmpolicy.training.checkpoints.resuming import resume
 from lmpolicy.training.checkpoints.saving import new_run, save
 from lmpolicy.training.imitation.demonstrations import Demonstrations
 from lmpolicy.training.imitation.warm_start import warm_start
-from lmpolicy.training.settings.script_options import check_device
 from lmpolicy.training.watching.watching import WatchLearning
 
 WATCHED = 20
@@ -35,6 +37,12 @@ FEW_TURNS = 100
 """Number of demonstrated turns below which a held-out tenth would say nothing."""
 FROM_FEW = {"validation": 0.0, "epochs": 20, "batch_size": 8, "ent_coef": 0.5}
 """Arguments of a warm start from few turns, from which a policy would be too sure of all that they do not show."""
+TYPED = {
+    "pass unknown='count' to leave such turns out": "delete the line",
+    "pass too_long='count' to leave such turns out": "delete the line",
+    "make the wrapper with max_prompt_bytes=": "--set max_prompt_bytes=",
+}
+"""What one types, by what messages about demonstrations say of Python arguments."""
 RATE = 5e-4
 """Learning rate of a warm start: there is nothing to forget yet."""
 
@@ -87,16 +95,22 @@ def start(settings: RunSettings, output: Path | None, tensorboard: bool) -> Trai
     played = _demonstrations(settings)
     run = Run(new_run(output or Path("runs") / settings.env_id.rpartition(":")[2].replace("/", "-")), settings)
     settings.write(run.folder)
-    return _learn(run, model, _callbacks(run), tensorboard, played)
+    try:
+        return _learn(run, model, _callbacks(run), tensorboard, played)
+    except Exception:
+        if [one.name for one in run.folder.iterdir()] == [FILE]:  # nothing has begun that could go on
+            (run.folder / FILE).unlink()
+            run.folder.rmdir()
+        raise
 
 
-def go_on(folder: Path, given: Given, tensorboard: bool) -> Trained:
-    """Go on with a run from its newest checkpoint; from the beginning, if it was stopped before the first.
+def settings_of(folder: Path, given: Given) -> RunSettings:
+    """Return the settings with which a run goes on.
 
     :param folder: folder of the run.
     :param given: what was typed besides.
-    :param tensorboard: whether to write files for TensorBoard, too.
-    :raises ValueError: if the run is complete; the message says how to go further.
+    :raises ValueError: if the run is complete, or something that was typed would change it; the message says what to
+        do.
     """
     given.refuse_for_resume()
     run = Run.open(folder)
@@ -105,19 +119,34 @@ def go_on(folder: Path, given: Given, tensorboard: bool) -> Trained:
         further = check_setting("total_timesteps", "int", given.steps, "--steps")
         settings = settings.with_values({"total_timesteps": further}, "--steps")
     settings = settings.computing(given.device, given.threads)
-    check_device(settings.device)
-    run, env = Run(folder, settings), settings.make_env()
-    if newest_checkpoint(folder) is None:
-        return _learn(run, _make(settings, env), _callbacks(run), tensorboard, _demonstrations(settings))
-    callbacks = _callbacks(run)
-    model = resume(folder, env, callbacks, settings.device)
-    if model.num_timesteps >= settings.steps:
+    settings.check(None if given.device is not None else folder / FILE)
+    done = run.env_steps
+    if done is None:
+        check_demonstrations(settings, str(folder / FILE), "change the name in the settings")
+    elif done >= settings.steps:
         raise ValueError(
-            f"{folder} is complete, with {model.num_timesteps:,} env steps: lmpolicy train --resume {folder} --steps "
-            f"{2 * model.num_timesteps} goes further, lmpolicy evaluate {folder} says how good it is"
+            f"{folder} is complete, with {done:,} env steps: lmpolicy train --resume {folder} --steps {2 * done} goes "
+            f"further, lmpolicy evaluate {folder} says how good it is"
         )
+    return settings
+
+
+def go_on(folder: Path, settings: RunSettings, tensorboard: bool) -> Trained:
+    """Go on with a run from its newest checkpoint; from the beginning, if it was stopped before the first.
+
+    :param folder: folder of the run.
+    :param settings: settings of :func:`settings_of`.
+    :param tensorboard: whether to write files for TensorBoard, too.
+    """
+    run, played = Run(folder, settings), None
+    env, callbacks = settings.make_env(), _callbacks(run)
+    if run.env_steps is None:
+        model: OnPolicyAlgorithm = _make(settings, env)
+        played = _demonstrations(settings)
+    else:
+        model = resume(folder, env, callbacks, settings.device)
     settings.write(folder)
-    return _learn(run, model, callbacks, tensorboard, None)
+    return _learn(run, model, callbacks, tensorboard, played)
 
 
 def _make(settings: RunSettings, env: VecEnv) -> PPO:
@@ -133,6 +162,7 @@ def _callbacks(run: Run) -> list[BaseCallback]:
     rollouts = run.settings.steps // (settings.n_envs * settings.n_steps)
     return [
         *settings.callbacks(),
+        PendingNumbers(),
         WatchLearning(every=max(1, rollouts // WATCHED), folder=run.folder),
         Checkpoints(run.folder),
     ]
@@ -142,7 +172,25 @@ def _demonstrations(settings: RunSettings) -> Demonstrations | None:
     """Read what a warm start learns from."""
     if settings.demonstrations is None:
         return None
-    return Demonstrations.from_jsonl(settings.demonstrations, settings.make_one())
+    with _typed():
+        played = Demonstrations.from_jsonl(settings.demonstrations, settings.make_one())
+    if not len(played):
+        raise ValueError(
+            f"{settings.demonstrations} holds no turns: lmpolicy play {settings.env_id} --output FILE writes some"
+        )
+    return played
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    """Put what one types in place of Python arguments, in messages about demonstrations."""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+        for argument, typed in TYPED.items():
+            message = message.replace(argument, typed)
+        raise ValueError(message) from error
 
 
 def cloning_arguments(played: Demonstrations, model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -171,9 +219,10 @@ def _learn(
     model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
     if played is not None:
         console.print(f"Learning from {played!r}")
-        found = warm_start(
-            model, played, learning_rate=RATE, seed=run.settings.seed, **cloning_arguments(played, model)
-        )
+        with _typed():
+            found = warm_start(
+                model, played, learning_rate=RATE, seed=run.settings.seed, **cloning_arguments(played, model)
+            )
         console.print(
             f"Its most likely phrase is the one that was played in {found.best.get('accuracy', 0):.0%} of turns."
         )
@@ -191,6 +240,11 @@ def _learn(
         model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=False)
     except KeyboardInterrupt:
         interrupted = True
+    except NonFiniteError as error:
+        raise NonFiniteError(
+            f"{error}. On the command line, lmpolicy train --settings {folder / FILE} --set NAME=VALUE begins anew "
+            "with another setting"
+        ) from error
     finally:
         bar.close()
     seconds = time.perf_counter() - begun

@@ -12,6 +12,8 @@ from lmpolicy.training.settings.task_lookup import near
 
 POSITIVE = ("n_envs", "total_timesteps", "n_steps", "batch_size", "n_epochs", "threads")
 SHARES = ("gamma", "gae_lambda")
+NOT_NEGATIVE = ("seed", "learning_rate", "clip_range", "vf_coef", "critic_lr_factor", "critic_warmup")
+ABOVE_ZERO = ("max_grad_norm", "target_kl")
 NEEDED = {
     "int": "a whole number",
     "int | None": "a whole number or null",
@@ -73,7 +75,7 @@ def check_setting(name: str, kind: str, value: Any, place: str) -> Any:
         pair = value if isinstance(value, list | tuple) else [value, value]
         numbers = [_number(one) for one in pair]
         if len(numbers) == 2 and None not in numbers:
-            return tuple(numbers)
+            return tuple(_in_range(name, one, place) for one in numbers)
     elif kind.startswith("Mapping"):
         if isinstance(value, dict) or (value is None and kind.endswith("None")):
             return value
@@ -105,6 +107,8 @@ def _in_range(name: str, value: Any, place: str) -> Any:
         raise ValueError(f"{place}: {name} must be 1 or more; got {value}")
     if name in SHARES and not 0 <= value <= 1:
         raise ValueError(f"{place}: {name} is from 0 to 1; got {value}")
-    if name == "seed" and value < 0:
-        raise ValueError(f"{place}: seed must be 0 or more; got {value}")
+    if name in NOT_NEGATIVE and value < 0:
+        raise ValueError(f"{place}: {name} must be 0 or more; got {value}")
+    if name in ABOVE_ZERO and value <= 0:
+        raise ValueError(f"{place}: {name} must be above 0; got {value}")
     return value

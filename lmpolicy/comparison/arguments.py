@@ -11,11 +11,15 @@ import gymnasium as gym
 
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import METHODS
+from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.settings.env_lookup import find_spec
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 from lmpolicy.training.settings.named_settings import hyperparameters
+
+OF_OPTIMIZER = ("optimizer_class", "optimizer_kwargs")
+"""Entries of ``policy_kwargs`` that are not settings of the policy itself."""
 
 
 def find_settings(
@@ -68,11 +72,17 @@ def check_measuring(measuring: Mapping[str, Any]) -> None:
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Refuse numbers that are out of range, and players with the names of methods.
+    """Refuse numbers that are out of range, players with the names of methods, and settings that there are not.
 
     :param experiment: what is compared.
+    :raises TypeError: for an entry of the policy that there is not.
     :raises ValueError: if there are any.
     """
+    own = [one.name for one in fields(Hyperparameters)]
+    for name in experiment.policy:
+        if name in own:
+            raise ValueError(f"policy: {name} is one of the settings of the language model, so change it there")
+    PolicySettings.of({name: value for name, value in experiment.policy.items() if name not in OF_OPTIMIZER})
     for name in ("episodes", "copies", "play"):
         _check_positive(name, getattr(experiment, name))
     if experiment.every is not None:

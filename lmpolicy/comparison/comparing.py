@@ -23,7 +23,15 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
 from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
-from lmpolicy.comparison.storage import MODELS, UNFINISHED, add_cell, is_complete, read_runs, remove_training
+from lmpolicy.comparison.storage import (
+    MODELS,
+    UNFINISHED,
+    add_cell,
+    is_complete,
+    make_folder,
+    read_runs,
+    remove_training,
+)
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
@@ -117,7 +125,8 @@ def compare(
     :param progress: is told of each cell that is complete, before the first and after each: its method and seed, how
         many are complete, and how many there are.
     :param measuring: further fields of :class:`~lmpolicy.comparison.experiment.Experiment`, such as ``observe``,
-        ``players``, ``play``, ``pretraining_steps`` or ``device``.
+        ``policy``, ``players``, ``play``, ``pretraining_steps`` or ``device``.
+    :raises FileExistsError: if a file is in the place of the folder.
     :raises ValueError: for an unknown method (the message names the nearest), a method that does not suit the env, no
         seeds, a number out of range, an env that cannot be made in another process, or results in the folder that were
         made with other settings; the message says what to do.
@@ -166,10 +175,10 @@ def run_experiment(
     experiment, facts = with_threshold(experiment), EnvFacts.of(experiment)
     names = choose_methods(methods, experiment, facts)
     runs = read_runs(target)
-    unfinished = target / UNFINISHED if checkpoints else None
-    models = target / MODELS if keep_models else None
+    unfinished, models = (target / UNFINISHED if checkpoints else None), (target / MODELS if keep_models else None)
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
     waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
+    make_folder(target)
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}
 

@@ -44,6 +44,9 @@ class Experiment:
     """Mean return of an evaluation from which on the env counts as learnt. None: no threshold."""
     success: bool = False
     """Whether evaluations count how often an episode succeeds, in place of its rewards."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of ``policy_kwargs`` of the language model that its settings have no field for, e.g. ``temperature`` or
+    ``quantization``, see :class:`~lmpolicy.PolicySettings`."""
     evaluation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the env that are others in evaluations, e.g. games that are not trained on."""
     observe: Callable[[gym.Env], gym.Env] | None = None
@@ -56,7 +59,7 @@ class Experiment:
     """Env steps of random play from which the words of ``classic-words`` are learnt."""
     pretraining_steps: int | None = None
     """Env steps of this env that the language model has read before. None: those that the bundled LM has read under the
-    id of the env; of other models and ids, they are not known."""
+    id of the env; of other models, adapters and ids, they are not known."""
     best: float | None = None
     """Best possible mean return, for the figure. None: not known."""
     device: str = "auto"
@@ -71,7 +74,7 @@ class Experiment:
     @property
     def steps_read(self) -> int | None:
         """Return the env steps of this env that the language model has read before; ``None``: not known."""
-        if self.pretraining_steps is not None or self.settings.model is not None:
+        if self.pretraining_steps is not None or self.settings.model or self.policy.get("adapter"):
             return self.pretraining_steps
         return steps_read().get(str(self.settings.env_id))
 
@@ -94,6 +97,17 @@ class Experiment:
         :param steps: env steps of training.
         """
         return [*range(0, min(steps, self.steps), self.spacing), *range(self.steps, steps, self.steps), steps]
+
+    def ppo(self, settings: Hyperparameters) -> dict[str, Any]:
+        """Return the arguments of PPO with the language model.
+
+        :param settings: settings of the language model, with its help or without.
+        """
+        arguments = settings.ppo
+        arguments["policy_kwargs"] |= self.policy
+        if self.policy.get("adapter") is not None:  # it brings its own
+            del arguments["policy_kwargs"]["lora"]
+        return arguments
 
     def without_help(self) -> Hyperparameters:
         """Return the settings of the language model without the training wrapper."""

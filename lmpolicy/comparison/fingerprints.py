@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from lmpolicy.comparison.methods import LM_ALONE, LM_RANDOM, RAW, WORDS, EnvFact
 from lmpolicy.models import resolve
 from lmpolicy.text.task import TextTask
 
-IRRELEVANT = frozenset(("name", "threshold", "best", "device", "pretraining_steps", "players", "settings", "classic"))
+IRRELEVANT = frozenset(
+    ("name", "threshold", "best", "device", "pretraining_steps", "players", "settings", "classic", "policy")
+)
 """Fields of an experiment that change nothing in a run, and those that are described for the methods they matter to."""
 OF_ENV = ("env_id", "env_kwargs", "task", "wrapper_kwargs")
 """Settings of the language model that are settings of the env, too."""
@@ -35,7 +37,8 @@ LEFT_OUT: Mapping[str, Any] = {
 """Values with which a setting of the language model is not described, where that is not today's default. They are what
 the default was when the first results were made, so that those are still known as what they are. A setting with
 :data:`dataclasses.MISSING` is always described."""
-MODEL_FILES = (".json", ".safetensors", ".jinja")
+WEIGHTS = ".safetensors"
+MODEL_FILES = (".json", WEIGHTS, ".jinja")
 """Endings of the files that make a language model."""
 LARGEST_READ = 2**26
 """Bytes of a file up to which it is read. Of larger ones, the size counts."""
@@ -86,6 +89,8 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         }
         found |= {name: value for name, value in changed.items() if name not in skipped}
         found["model"] = describe_model(settings.model, method.base == LM_RANDOM)
+        if experiment.policy:  # without any, results of before there were entries are still known as what they are
+            found["policy"] = {name: _of_policy(name, value) for name, value in experiment.policy.items()}
     elif method.is_classic:
         found["classic"] = experiment.classic_settings
         found |= {name: own[name] for name in OF_HELP} if method.helped else {}
@@ -100,14 +105,25 @@ def describe_model(name: str | None, random: bool) -> str:
     :param name: what a policy takes as ``model``.
     :param random: whether random weights take the place of its own.
     """
-    folder = Path(resolve(name))
+    digest = _digest(Path(resolve(name)), MODEL_FILES if not random else [end for end in MODEL_FILES if end != WEIGHTS])
+    return f"{name or 'bundled'} {digest}{' with random weights' if random else ''}"
+
+
+def _of_policy(name: str, value: Any) -> Any:
+    """Return an entry of ``policy_kwargs``; an adapter with a digest of its files, where they are here."""
+    is_adapter = name == "adapter" and value is not None
+    return f"{value} {_digest(Path(value), MODEL_FILES)}" if is_adapter else value
+
+
+def _digest(folder: Path, endings: Collection[str]) -> str:
+    """Return a few characters that change with the files of a model."""
     digest = hashlib.sha1()
     for file in sorted(folder.glob("*")) if folder.is_dir() else ():
-        if file.suffix in MODEL_FILES and not (random and file.suffix == ".safetensors"):
+        if file.suffix in endings:
             size = file.stat().st_size
             digest.update(f"{file.name} {size}".encode())
             digest.update(file.read_bytes() if size <= LARGEST_READ else b"")
-    return f"{name or 'bundled'} {digest.hexdigest()[:8]}{' with random weights' if random else ''}"
+    return digest.hexdigest()[:8]
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -171,6 +171,8 @@ def misfit(name: str, experiment: Experiment, facts: EnvFacts) -> str | None:
     method = Method.of(name)
     if method.base == LM_ALONE and experiment.settings.training_wrapper is None:
         return "its settings have no training_wrapper to leave out, so this is the method lm"
+    if method.has_random_weights and experiment.policy.get("adapter") is not None:
+        return "its weights are random, and an adapter is for the weights that it was trained with"
     if method.zoo_budget and experiment.classic_settings.total_timesteps is None:
         return "no published settings are known for it; give them as classic=ClassicSettings(total_timesteps=...)"
     if method.base == RAW and not facts.numbers and experiment.observe is None:

@@ -94,7 +94,7 @@ def _language_model(experiment: Experiment, method: Method, seed: int, kept: Pat
     """Make PPO with a language model."""
     settings = experiment.without_help() if method.base == LM_ALONE else experiment.settings
     training, evaluation, stack = settings.make_env(seed), experiment.words(seed), ExitStack()
-    arguments = settings.ppo
+    arguments = experiment.ppo(settings)
     read = experiment.steps_read
     if method.base == LM_RANDOM:
         folder = stack.enter_context(tempfile.TemporaryDirectory()) if kept is None else str(kept / RANDOM_WEIGHTS)

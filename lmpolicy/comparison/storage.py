@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,21 @@ Runs = dict[tuple[str, int], list[Row]]
 
 class OtherSettingsError(ValueError):
     """Raised for results that were made with other settings than those of now."""
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a comparison, before the work.
+
+    :param folder: folder to write to.
+    :raises FileExistsError: if a file is in its place, or in that of a folder that it would be in.
+    :raises PermissionError: if nothing may be written to it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise FileExistsError(f"{folder} cannot be made, because a file is in its place: name another folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"nothing may be written to {folder}: name another folder")
 
 
 def read_runs(folder: Path) -> Runs:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from lmpolicy.lm.quantization import bitsandbytes_layers, is_quantized
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.models.resolving import can_be_on_hub
 
+MODEL_OR_ADAPTER = ("config.json", "adapter_config.json")
+"""Files of which the folder of a model or of an adapter has one."""
 MERGE_BY_HAND = (
     "write the adapter with policy.save_adapter(folder), and merge it into the model without quantisation: "
     "peft.PeftModel.from_pretrained(model, folder).merge_and_unload()"
@@ -73,14 +75,14 @@ def export_adapter(backbone: Backbone, folder: Path) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path, overwrite: bool, known_by: str = "config.json") -> Iterator[Path]:
+def whole_folder(folder: Path, overwrite: bool, known_by: str | Sequence[str] = MODEL_OR_ADAPTER) -> Iterator[Path]:
     """Give a folder to write into, and put it in its place when all of it is written.
 
     After an error, what was there before is there still.
 
     :param folder: folder to make.
     :param overwrite: whether a model that is there already is replaced.
-    :param known_by: name of a file that every such folder has. A folder without it is not replaced.
+    :param known_by: names of files of which every such folder has one. A folder without any is not replaced.
     :raises FileExistsError: if there is anything else than an empty folder or a model to replace.
     """
     folder = folder.resolve()
@@ -89,7 +91,7 @@ def whole_folder(folder: Path, overwrite: bool, known_by: str = "config.json") -
     if folder.is_dir() and any(folder.iterdir()):
         if not overwrite:
             raise FileExistsError(f"the folder {folder} is not empty; name another one, or pass overwrite=True")
-        if not (folder / known_by).exists():
+        if not any((folder / name).exists() for name in ([known_by] if isinstance(known_by, str) else known_by)):
             raise FileExistsError(f"the folder {folder} holds other things than a model, so it is not replaced")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")

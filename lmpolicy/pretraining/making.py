@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch as th
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from lmpolicy.comparison.fingerprints import describe, describe_model, short_hash
 from lmpolicy.files import draft_beside
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.model_card import model_card
@@ -24,6 +26,8 @@ from lmpolicy.pretraining.training import TRAINING_SEED, Reading, batches, make_
 TOKENIZER_SEED = 1
 KEPT_EVERY = 500
 """Optimizer steps between copies of an unfinished training."""
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
+"""Tokens of a tokenizer that has learnt nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,24 @@ class Size:
     """Tokens per optimizer step."""
     rate: float = 4e-3
     """Largest learning rate."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name != "rate" and value < 1:
+                raise ValueError(f"{name} must be 1 or more; got {value}")
+        if not (self.rate > 0 and math.isfinite(self.rate)):
+            raise ValueError(f"rate must be a number above 0; got {self.rate}")
+        if self.width % (2 * self.heads):
+            near = max(1, round(self.width / (2 * self.heads))) * 2 * self.heads
+            raise ValueError(
+                f"width must be a multiple of twice the number of heads, because each head has an even share of it; "
+                f"got width {self.width} with {self.heads} heads: take width {near}, or another number of heads"
+            )
+        if self.vocabulary < SMALLEST_VOCABULARY:
+            raise ValueError(
+                f"vocabulary must be {SMALLEST_VOCABULARY} or more, because each of the 256 bytes and "
+                f"{len(SPECIAL_TOKENS)} special tokens need a token; got {self.vocabulary}"
+            )
 
 
 BUNDLED_SIZE = Size(vocabulary=3072, sample=30_000, steps=6000, rate=3e-3)
@@ -78,7 +100,10 @@ def pretrain(
     :param card: writes the model card; None: there is one already.
     :param device: where to train.
     :return: what was read.
+    :raises FileExistsError: if a file is where the folder would be.
+    :raises ValueError: if the unfinished copy is of another training; the message says what differs, and what to do.
     """
+    folder = check_folder(folder)
     if base is None:
         documents = itertools.islice(mixture.documents(TOKENIZER_SEED), size.sample)
         texts = (one.text for one in Shown(documents, "tokenizer", size.sample, "documents"))
@@ -91,15 +116,54 @@ def pretrain(
     reading = Reading()
     source = batches(mixture, tokenizer, size.tokens, reading)
     unfinished = folder.with_name(f".{folder.name}-unfinished.pt")
+    facts = describe_training(mixture, size, base, tokenizer)
     with Shown[Any]((), "model", size.steps, "steps") as shown:
 
         def report(step: int, loss: float) -> None:
             shown.reach(step, f"loss {loss:.3f}")
 
-        loss = train(model, source, size.steps, size.rate, report, kept=unfinished, every=KEPT_EVERY)
+        loss = train(model, source, size.steps, size.rate, report, kept=unfinished, every=KEPT_EVERY, facts=facts)
     save(model, tokenizer, folder, reading, loss, card, command)
     unfinished.unlink(missing_ok=True)
     return reading
+
+
+def check_folder(folder: Path) -> Path:
+    """Check that a model can be written to a folder, before the work.
+
+    :param folder: folder to write, which need not exist.
+    :return: the same folder as an absolute path, which has a name.
+    :raises FileExistsError: if a file is in its place, or in that of a folder that it would be in.
+    :raises PermissionError: if nothing may be written there.
+    """
+    folder = folder.resolve()
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    if not place.is_dir():
+        raise FileExistsError(f"{place} is a file, so the model cannot be written to {folder}: name another folder")
+    beside = folder.parent if place == folder else place
+    for one in (place, beside):  # what is not complete is kept beside the folder
+        if not os.access(one, os.W_OK | os.X_OK):
+            raise PermissionError(f"nothing may be written to {one}: name a folder elsewhere")
+    return folder
+
+
+def describe_training(
+    mixture: Mixture, size: Size, base: str | Path | None, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, str]:
+    """Describe what decides about the weights, as short texts by name.
+
+    :param mixture: what is read.
+    :param size: how large the model is, and how long it is trained.
+    :param base: what is trained further, if anything.
+    :param tokenizer: the trained tokenizer.
+    """
+    found = {
+        "envs": ", ".join(dict.fromkeys(source.name for source in mixture.sources)),
+        "documents": short_hash(describe(mixture)),
+        "tokenizer": short_hash(sorted(tokenizer.get_vocab().items())),
+        **{name: repr(value) for name, value in asdict(size).items()},
+    }
+    return found if base is None else {**found, "base": describe_model(str(base), random=False)}
 
 
 def require_chat_tokens(tokenizer: PreTrainedTokenizerBase, base: str | Path) -> None:

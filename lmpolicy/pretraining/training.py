@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch as th
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from lmpolicy.comparison.fingerprints import differences
 from lmpolicy.files import whole_file
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.play import Document
@@ -146,6 +147,7 @@ def train(
     *,
     kept: Path | None = None,
     every: int = 500,
+    facts: Mapping[str, str] | None = None,
 ) -> float:
     """Train on next tokens, with linear warm-up and cosine decay of the learning rate.
 
@@ -156,14 +158,16 @@ def train(
     :param report: is called after each step with its number and the mean loss of the last ones.
     :param kept: file of an unfinished training, from which it goes on if the file is there.
     :param every: number of steps between copies to that file.
+    :param facts: what decides about the training, in texts by name. A file with other facts is refused.
     :return: mean loss per token of the last steps, in nats.
+    :raises ValueError: if the file is of another training; the message says what differs, and what to do.
     """
     optimizers = make_optimizers(model, rate)
     schedules = [th.optim.lr_scheduler.LambdaLR(one, lambda step: _share(step, steps)) for one in optimizers]
     model.train()
     done, recent = 0, 0.0
     if kept is not None and kept.exists():
-        done, recent = _load(kept, model, optimizers, schedules)
+        done, recent = _load(kept, facts or {}, model, optimizers, schedules)
     for step, batch in enumerate(itertools.islice(source, steps), start=1):
         if step <= done:
             continue  # read before the interruption
@@ -179,25 +183,27 @@ def train(
         recent += (loss.item() - recent) / min(step, 100)
         report(step, recent)
         if kept is not None and step % every == 0 and step < steps:
-            _keep(kept, step, recent, model, optimizers, schedules)
+            _keep(kept, step, recent, facts or {}, model, optimizers, schedules)
     return recent
 
 
-def _keep(path: Path, step: int, recent: float, model: PreTrainedModel, *parts: list[Any]) -> None:
-    state = {"step": step, "loss": recent, "model": model.state_dict()}
+def _keep(
+    path: Path, step: int, recent: float, facts: Mapping[str, str], model: PreTrainedModel, *parts: list[Any]
+) -> None:
+    state = {"step": step, "loss": recent, "facts": dict(facts), "model": model.state_dict()}
     with whole_file(path) as file:
         th.save({**state, "parts": [[one.state_dict() for one in part] for part in parts]}, file)
 
 
-def _load(path: Path, model: PreTrainedModel, *parts: list[Any]) -> tuple[int, float]:
+def _load(path: Path, facts: Mapping[str, str], model: PreTrainedModel, *parts: list[Any]) -> tuple[int, float]:
     state = th.load(path, map_location=model.device, weights_only=True)
-    try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
+    changed = differences(state.get("facts", {}), facts)
+    if changed:
         raise ValueError(
-            f"{path} is the unfinished training of another model: delete it to begin anew, or repeat the command that "
-            "was interrupted"
-        ) from error
+            f"{path} is the unfinished training of another model ({'; '.join(changed)}): delete it to begin anew, or "
+            "repeat the command that was interrupted"
+        )
+    model.load_state_dict(state["model"])
     for part, found in zip(parts, state["parts"], strict=True):
         for one, own in zip(part, found, strict=True):
             one.load_state_dict(own)

@@ -52,6 +52,28 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "no env steps": ("train CartPole-v1 --steps 0", r"--steps: total_timesteps must be 1 or more; got 0"),
     "no copies": ("train CartPole-v1 --n-envs 0", r"--n-envs: n_envs must be 1 or more; got 0"),
     "a negative seed": ("train CartPole-v1 --seed -1", r"seed must be 0 or more; got -1"),
+    "a weight below zero": ("train CartPole-v1 -s vf_coef=-1", r"--set: vf_coef must be 0 or more; got -1"),
+    "a clip range below zero": ("train CartPole-v1 -s clip_range=-3", r"clip_range must be 0 or more; got -3"),
+    "a learning rate below zero": (
+        "train CartPole-v1 -s learning_rate=[1,-1]",
+        r"learning_rate must be 0 or more; got",
+    ),
+    "gradients of no length": ("train CartPole-v1 -s max_grad_norm=-1", r"max_grad_norm must be above 0; got -1"),
+    "no divergence at all": ("train CartPole-v1 -s target_kl=0", r"target_kl must be above 0; got 0"),
+    "a warm-up below zero": ("train CartPole-v1 -s critic_warmup=-2", r"critic_warmup must be 0 or more; got -2"),
+    "a warm-up of no critic": ("train CartPole-v1 -s critic_warmup=2 -s vf_coef=0", r"--set critic_warmup=0 leaves"),
+    "minibatches of one": (
+        "train CartPole-v1 -s batch_size=1 -s normalize_advantage=true",
+        r"batch_size=1: .*--set batch_size=32, or --set normalize_advantage=false",
+    ),
+    "rollouts of one": (
+        "train CartPole-v1 -s n_steps=1 --n-envs 1 -s normalize_advantage=true",
+        r"n_steps=1 with n_envs=1: .*--set n_steps=32, or --set normalize_advantage=false",
+    ),
+    "a device of settings that is not there": (
+        "train --settings device.yaml",
+        r"device\.yaml has device: cudda, but --device cudda does not work here.*--device auto",
+    ),
     "settings that are not there": ("train --settings my.yaml", r"no file my\.yaml: .*--dry-run prints one"),
     "settings that are no YAML": ("train --settings broken.yaml", r"broken\.yaml is no file of settings"),
     "a key misspelt in settings": ("train --settings misspelt.yaml", r"no setting 'hyperparamters': did you mean"),
@@ -62,8 +84,25 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a folder that is no run": ("explain bulbs", r"bulbs is no run, for it has no settings\.yaml"),
     "a run that is complete": (f"train --resume {RUN}", r"is complete, with 64 env steps: .*--steps 128 goes further"),
     "a new model for an old run": (f"train --resume {RUN} --model m", r"--model does not go with --resume"),
+    "a first seed for an old run": (f"train --resume {RUN} --seed 0", r"--seed does not go with --resume"),
+    "no tokens for an old run": (f"train --resume {RUN} --generate 0", r"--generate does not go with --resume"),
+    "no copies for an old run": (f"train --resume {RUN} --n-envs 0", r"--n-envs does not go with --resume"),
+    "a new folder for an old run": (f"train --resume {RUN} --output new", r"--output does not go with --resume"),
     "demonstrations that are not there": ("train CartPole-v1 --demonstrations my.jsonl", r"no file my\.jsonl: .*play"),
     "demonstrations of another env": (f"train {ENV} --demonstrations other.jsonl", r"other\.jsonl, line 1"),
+    "demonstrations that settings name, elsewhere": (
+        "train --settings elsewhere.yaml",
+        r"elsewhere\.yaml names the demonstrations my\.jsonl, but there is no such file in /.*--demonstrations FILE",
+    ),
+    "demonstrations of a phrase that there is not": (
+        f"train {ENV} --demonstrations phrase.jsonl",
+        r"phrase\.jsonl, line 1: 'off' is not one of the legal phrases: .*Correct it, or delete the line\s*$",
+    ),
+    "demonstrations that are too long": (
+        f"train {ENV} --demonstrations long.jsonl",
+        r"long\.jsonl, line 1: .*: --set max_prompt_bytes=\d+ or more, or delete the line\s*$",
+    ),
+    "demonstrations of no turn": (f"train {ENV} --demonstrations empty.jsonl", r"no turns: .*play .* --output FILE"),
     "demonstrations that are none": (f"train {ENV} --demonstrations broken.yaml", r"broken\.yaml, line 1"),
     "a report of nothing": ("report bulbs", r"no log and no episodes"),
     "a report of a run that is not there": ("report runs/9", r"runs/9 is not there"),
@@ -87,6 +126,13 @@ def run(project: Path) -> Path:
     Path("cartpole.yaml").write_text("env: CartPole-v1\n")
     other = {"messages": [{"role": "user", "content": "Hello."}], "actions": ["a", "b"], "action": "a"}
     Path("other.jsonl").write_text(json.dumps(other) + "\n")
+    Path("device.yaml").write_text("env: CartPole-v1\ndevice: cudda\n")
+    Path("elsewhere.yaml").write_text("env: CartPole-v1\ndemonstrations: my.jsonl\n")
+    phrases = {"actions": ["action 0", "action 1"]}
+    Path("phrase.jsonl").write_text(json.dumps({**other, **phrases, "action": "off"}) + "\n")
+    long = {"messages": [{"role": "user", "content": "Hello. " * 10_000}]}
+    Path("long.jsonl").write_text(json.dumps({**long, **phrases, "action": "action 0"}) + "\n")
+    Path("empty.jsonl").touch()
     return project / RUN
 
 

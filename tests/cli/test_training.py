@@ -73,7 +73,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(whole: str, monkeypatch: pytest.Mon
     assert PPO.load(Path(run) / "model.zip", device="cpu").num_timesteps == 192
     succeed("train", "--resume", run)
     assert_equal(weights(run), weights(whole))
-    for name in ("time/total_timesteps", "rollout/ep_rew_mean"):
+    for name in ("time/total_timesteps", "rollout/ep_rew_mean", "train/loss", "train/approx_kl"):
         assert column(run, name) == column(whole, name)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,16 @@ from stable_baselines3 import PPO
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import lmpolicy.pretraining.making as making
 import lmpolicy.pretraining.training as training
-from lmpolicy import LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy import GenericTask, LMActorCriticPolicy, TextObservationWrapper
+from lmpolicy.comparison.fingerprints import describe
 from lmpolicy.pretraining.__main__ import main, parse
+from lmpolicy.pretraining.bundled_mixture import bundled_mixture
+from lmpolicy.pretraining.making import SMALLEST_VOCABULARY, Size, check_folder, describe_training
+from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.own_mixture import own_mixture
+from lmpolicy.pretraining.tokenizer import train_tokenizer
 
 OPTIONS = {
     "steps": 6,
@@ -107,6 +115,134 @@ def test_the_unfinished_training_of_another_model_is_refused(tmp_path: Path) -> 
     th.save({"step": 1, "loss": 0.0, "model": {"a": th.zeros(1)}, "parts": []}, tmp_path / ".model-unfinished.pt")
     with pytest.raises(ValueError, match="delete it to begin anew"):
         main(["--env", "Blackjack-v1", "--output", str(tmp_path / "model"), *TINY])
+
+
+class Untouched:
+    """A model of a few weights, which no training reaches."""
+
+    device = th.device("cpu")
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def load_state_dict(self, state: Any) -> None:
+        self.read += 1
+
+
+def test_a_file_with_other_facts_is_not_read(tmp_path: Path) -> None:
+    path, facts = tmp_path / "unfinished.pt", {"envs": "CartPole-v1", "rate": "0.004"}
+    model: Any = Untouched()
+    th.save({"step": 3, "loss": 0.5, "facts": facts, "model": {}, "parts": []}, path)
+    assert training._load(path, facts, model) == (3, 0.5)
+    for others, told in (
+        ({**facts, "rate": "0.1"}, "rate was 0.004, is 0.1"),
+        ({}, "envs was CartPole-v1, is not set"),
+    ):
+        with pytest.raises(ValueError, match=rf"another model \(.*{told}.*\): delete it to begin anew, or repeat"):
+            training._load(path, others, model)
+    assert model.read == 1
+
+
+SMALL = Size(vocabulary=400, width=32, layers=1, heads=2)
+
+
+@pytest.fixture(scope="module")
+def facts() -> Any:
+    """Describes a training of Blackjack, of which something may be changed."""
+    tokenizer = train_tokenizer(["a text", "another text"], 300)
+    other = train_tokenizer(["a text", "quite another one"], 300)
+    blackjack = own_mixture(["Blackjack-v1"])
+
+    def facts(
+        mixture: Mixture = blackjack, size: Size = SMALL, base: Path | None = None, is_other: bool = False
+    ) -> dict[str, str]:
+        return describe_training(mixture, size, base, other if is_other else tokenizer)
+
+    return facts
+
+
+def test_whatever_changes_the_weights_changes_what_is_kept_with_them(facts: Any, made: Path, tmp_path: Path) -> None:
+    changed = [
+        facts(own_mixture(["CartPole-v1"])),
+        facts(own_mixture(["Blackjack-v1", "CartPole-v1"])),
+        facts(own_mixture(["Blackjack-v1"], GenericTask)),
+        facts(own_mixture(["Blackjack-v1"], wordings=(("stick", "stay"),))),
+        facts(own_mixture(["Pendulum-v1"], action_bins=2)),
+        facts(own_mixture(["Pendulum-v1"], action_bins=3)),
+        *(facts(size=replace(SMALL, **{name: 2 * getattr(SMALL, name)})) for name in vars(SMALL)),
+        facts(base=made),
+        facts(is_other=True),
+    ]
+    shutil.copytree(made, tmp_path / "base")
+    changed.append(facts(base=tmp_path / "base"))
+    with (tmp_path / "base" / "model.safetensors").open("ab") as file:
+        file.write(b"1")
+    changed.append(facts(base=tmp_path / "base"))
+    assert facts() == facts(own_mixture(["Blackjack-v1"]))
+    assert len({str(one) for one in [facts(), *changed]}) == len(changed) + 1
+
+
+@pytest.mark.parametrize("make", [bundled_mixture, lambda: own_mixture(["Blackjack-v1", "Pendulum-v1"])])
+def test_what_is_kept_is_the_same_in_every_process(make: Any, facts: Any) -> None:
+    pytest.importorskip("minigrid")
+    assert facts(make()) == facts(make())
+    assert " at 0x" not in describe(make()), "an address is another one in the next process"
+
+
+# What cannot work is told before the work
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begun(*_: Any, **__: Any) -> None:
+        raise AssertionError("the tokenizer was begun")
+
+    monkeypatch.setattr(making, "train_tokenizer", begun)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_file_in_the_place_of_the_folder_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "afile").touch()
+    for folder in ("afile", "afile/model"):
+        with pytest.raises(FileExistsError, match=r"afile is a file, so .*name another folder"):
+            main(["--env", "Blackjack-v1", "--output", str(tmp_path / folder), *TINY])
+
+
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check_folder(Path()) == tmp_path
+    assert check_folder(Path("new/model")) == tmp_path / "new" / "model"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--width", "16", "--heads", "3"], r"width must be a multiple of twice.*take width 18"),
+        (["--width", "2", "--heads", "4"], r"take width 8"),
+        (["--vocabulary", "260"], r"vocabulary must be 261 or more.*got 260"),
+        (["--rate", "0"], r"rate must be a number above 0"),
+        (["--rate", "nan"], r"rate must be a number above 0"),
+        (["--steps", "0"], r"steps must be 1 or more"),
+        (["--base", "bundled", "--width", "64", "--sample", "5"], r"--sample and --width cannot be chosen with --base"),
+        (["--base", "bundled", "--vocabulary", "400"], r"--vocabulary cannot be chosen with --base"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_at_once(options: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        main(["--env", "Blackjack-v1", "--output", str(tmp_path / "model"), *options])
+
+
+def test_the_smallest_vocabulary_is_one_of_bytes() -> None:
+    assert len(train_tokenizer(["a text"], SMALLEST_VOCABULARY)) == SMALLEST_VOCABULARY == 261
+
+
+def test_a_base_that_is_not_there_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmpolicy.models.resolving._hub_answers", lambda: False)
+    monkeypatch.setattr(making, "AutoTokenizer", None)
+    with pytest.raises(OSError, match="nosuch is neither a folder nor in the cache"):
+        main(["--env", "Blackjack-v1", "--base", "nosuch", "--output", str(tmp_path / "model")])
 
 
 PACKAGE = """

@@ -163,6 +163,7 @@ class WatchLearning(BaseCallback):
         self._shortened = [False if count == 0 else None for count in self._counts]
 
     def _on_rollout_start(self) -> None:
+        self._record_norms()  # of the update before, as PPO has recorded its own numbers by now
         self._first_step = self.num_timesteps
         self._rewards: list[NDArray[Any]] = []
         self._truncations: list[bool] = []
@@ -220,7 +221,7 @@ class WatchLearning(BaseCallback):
             returns, lengths = np.mean(episodes, axis=0)
             record(f"rollout/ep_rew_mean/{env_id}", float(returns))
             record(f"rollout/ep_len_mean/{env_id}", float(lengths))
-        self._record_norms()
+        self._record_reference()
         now = time.perf_counter()
         tokens = statistics["lm/prompt_tokens_mean"] + statistics.get("lm/answer_tokens_mean", 0)  # per env step
         record("time/env_steps_per_second", len(keys) / (now - self._time))
@@ -281,12 +282,15 @@ class WatchLearning(BaseCallback):
     def _record_norms(self) -> None:
         for name, norm in (self._norms.means() if self._norms is not None else {}).items():
             self.logger.record(f"train/{name}_gradient_norm", norm)
+
+    def _record_reference(self) -> None:
         reference = policy_of(self).reference
         for name, value in (reference.statistics() if reference is not None else {}).items():
             self.logger.record(name, value)
 
     def _on_training_end(self) -> None:
-        self._record_norms()  # norms of the last update, after which no rollout ends
+        self._record_norms()  # of the last update, after which no rollout begins
+        self._record_reference()
         self._ask_same_prompts(self.num_timesteps)
         self._remove_hooks()
         guard = policy_of(self).guard
