@@ -46,7 +46,7 @@ class Experiment:
     """Whether evaluations count how often an episode succeeds, in place of its rewards."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """Entries of ``policy_kwargs`` of the language model that its settings have no field for, e.g. ``temperature`` or
-    ``quantization``, see :class:`~lmpolicy.PolicySettings`."""
+    ``quantization``, see :class:`~lmpolicy.lm.settings.PolicySettings`."""
     evaluation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the env that are others in evaluations, e.g. games that are not trained on."""
     observe: Callable[[gym.Env], gym.Env] | None = None
