@@ -211,12 +211,9 @@ class WatchLearning(BaseCallback):
         statistics = actor.rollout_statistics(keys, buffer.actions.reshape(len(keys), -1))
         for name, value in statistics.items():
             record(name, value)
-        if self._truncations:
-            record("lm/truncation_rate", float(np.mean(self._truncations)))
-        if self._parse_errors:
-            record("lm/parse_error_rate", float(np.mean(self._parse_errors)))
-        if self._clipped:
-            record("lm/clipped_rate", float(np.mean(self._clipped)))
+        rates = {"truncation": self._truncations, "parse_error": self._parse_errors, "clipped": self._clipped}
+        for name, seen in ((name, seen) for name, seen in rates.items() if seen):
+            record(f"lm/{name}_rate", float(np.mean(seen)))
         for env_id, episodes in self._episodes.items():
             returns, lengths = np.mean(episodes, axis=0)
             record(f"rollout/ep_rew_mean/{env_id}", float(returns))
