@@ -36,9 +36,14 @@ def evaluate(
     facts = {"run": str(run), "env": found.settings.env_id, "env_steps": model.num_timesteps, "episodes": episodes}
     facts |= {"recorded": recorded, "players": rows}
     cells = [(name, _shown(one), f"{one['mean_length']:.1f}") for name, one in rows.items()]
-    tell(facts, table((f"{found.settings.env_id}, {episodes} episodes", "mean return", "length"), cells), json)
+    head = (f"{found.settings.env_id}, {_counted(episodes)}", "mean return", "length")
+    tell(facts, table(head, cells), json)
     if recorded is not None and not json:
-        print(f"{record} episodes in {recorded}; lmpolicy report {run} shows them")
+        print(f"{_counted(record)} in {recorded}; lmpolicy report {run} shows them")
+
+
+def _counted(episodes: int) -> str:
+    return f"{episodes} episode{'' if episodes == 1 else 's'}"
 
 
 def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float | None]]:
