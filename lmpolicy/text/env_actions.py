@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.counts import is_count
+
 MAX_ACTIONS = 64
 """Largest number of actions that is listed for a space of several dimensions, unless the user asks for more.
 
@@ -118,7 +120,7 @@ def _box_values(space: spaces.Box, bins: int | Sequence[int] | None) -> list[Seq
     counts: list[Any] = [bins] * dimensions if np.ndim(bins) == 0 else list(bins)  # type: ignore[arg-type]
     if len(counts) != dimensions:
         raise ValueError(f"action_bins has {len(counts)} entries but {space} has {dimensions} dimensions")
-    if any(isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1 for count in counts):
+    if not all(is_count(count, 1) for count in counts):
         raise ValueError(f"action_bins must be positive integers, got {bins!r}")
     if not space.is_bounded("both"):
         raise ValueError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
+from lmpolicy.text.counts import is_count
 from lmpolicy.text.env_results import OLD_GYM
 
 MODES = ("score", "generate")
@@ -26,7 +26,7 @@ def check_arguments(env: Any, wrapper: type[gym.Wrapper], action_mode: Any, hist
     _check_single_env(env, wrapper)
     if action_mode not in MODES:
         raise ValueError(f'action_mode must be "score" or "generate", got {action_mode!r}')
-    if isinstance(history, bool) or not isinstance(history, int | np.integer) or history < 0:
+    if not is_count(history, 0):
         raise ValueError(f"history is the number of past turns in the prompt, 0 or more; got {history!r}")
     if render_mode not in (None, "ansi"):
         raise ValueError(f'render_mode of this wrapper is "ansi" or None (as the env), got {render_mode!r}')

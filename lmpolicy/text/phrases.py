@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.action_masks import MASK, is_maskable, legal_only
+from lmpolicy.text.counts import is_count
 from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
 from lmpolicy.text.spelling import FEWEST_DIGITS, format_number
@@ -48,7 +49,7 @@ class ActionPhrases:
     ) -> None:
         self.task, self.space = task, space
         limit = task.max_actions if max_actions is None else max_actions
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1):
+        if limit is not None and not is_count(limit, 1):
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         limit = None if limit is None else int(limit)
         self._actions = self._listed(bins, limit)
@@ -192,7 +193,7 @@ def space_width(n_actions: int | None, phrases: int) -> int:
     """
     if n_actions is None:
         return phrases
-    if isinstance(n_actions, bool) or not isinstance(n_actions, int | np.integer) or n_actions < phrases:
+    if not is_count(n_actions, phrases):
         raise ValueError(
             f"n_actions is the width of the action space, an integer no smaller than the number of phrases, which is "
             f"{phrases} here; got {n_actions!r}: pass n_actions={phrases} or more, or leave it out"

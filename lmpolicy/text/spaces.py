@@ -16,6 +16,8 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatdim
 from numpy.typing import NDArray
 
+from lmpolicy.text.counts import is_count
+
 PADDING_BYTE = 0xFF
 """Fills a row after its text. It never occurs in UTF-8, so every text comes back, also one that ends in NUL."""
 PADDING_ID = -1
@@ -43,7 +45,7 @@ class TextSpace(spaces.Box):
     """
 
     def __init__(self, max_bytes: int, seed: int | np.random.Generator | None = None) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int | np.integer) or max_bytes < 1:
+        if not is_count(max_bytes, 1):
             raise ValueError(f"max_bytes must be a positive integer, got {max_bytes!r}")
         self.max_bytes = int(max_bytes)
         super().__init__(low=0, high=255, shape=(self.max_bytes,), dtype=np.uint8, seed=seed)
@@ -208,7 +210,7 @@ class TokenSpace(spaces.Box):
         n_phrases: int = 0,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
+        if not is_count(max_new_tokens, 1):
             raise ValueError(f"max_new_tokens must be a positive integer, got {max_new_tokens!r}")
         if not 0 < n_ids <= LARGEST_ID:
             raise ValueError(f"a tokenizer with {n_ids} ids: SB3 carries 1 to {LARGEST_ID} of them exactly")

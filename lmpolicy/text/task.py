@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from numpy.typing import NDArray
 
 from lmpolicy.text.action_names import count_names, find_action_names, in_order
+from lmpolicy.text.counts import is_count
 from lmpolicy.text.describing import DEFAULT_MAX_NUMBERS, describe_space, describe_value
 from lmpolicy.text.env_numbers import find_number_names
 from lmpolicy.text.named_parts import Part
@@ -192,8 +192,7 @@ class GenericTask(TextTask):
         units: Units | None = None,
         decimals: int | None = None,
     ) -> None:
-        whole = isinstance(decimals, int | np.integer) and not isinstance(decimals, bool)
-        if decimals is not None and (not whole or decimals < 0):
+        if decimals is not None and not is_count(decimals, 0):
             raise ValueError(f"decimals is the number of digits behind the point, 0 or more; got {decimals!r}")
         self._names, self._units, self._action_names = map(without_arrays, (names, units, action_names))
         if units is not None and not self._names:
