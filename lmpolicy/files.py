@@ -123,6 +123,18 @@ def _end_of_last_line(file: BinaryIO, block: int = 4096) -> int:
     return 0
 
 
+def existing_folder(path: Path) -> Path:
+    """Return the nearest folder that is there already: the path itself, or one that it is or would be in.
+
+    :param path: folder to write, or to write into.
+    :raises FileExistsError: if a file is in the place of a folder.
+    """
+    place = next(one for one in (path, *path.parents) if one.exists())
+    if not place.is_dir():
+        raise FileExistsError(f"{place} is a file, so {path} cannot be written: name another folder")
+    return place
+
+
 def numbered(folder: Path) -> dict[int, Path]:
     """Return the folders in a folder whose names are numbers, in their order.
 

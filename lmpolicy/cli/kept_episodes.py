@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmpolicy.cli.run_settings import FILE as SETTINGS
-from lmpolicy.files import whole_file
+from lmpolicy.files import existing_folder, whole_file
 from lmpolicy.report.episodes import FILE, Episodes
 from lmpolicy.training.checkpoints.checkpoints import MODEL
 from lmpolicy.training.turns import Turn, to_line, write_turns
@@ -46,9 +46,7 @@ class KeptEpisodes:
         path = output / FILE if output.is_dir() else output
         if path.name in OF_A_RUN and (path.parent / SETTINGS).is_file():
             raise ValueError(f"{path} is a file of the training in {path.parent}: name another file")
-        place = next(one for one in path.resolve().parents if one.exists())
-        if not place.is_dir():
-            raise FileExistsError(f"{place} is a file, so {path} cannot be written: name another file")
+        existing_folder(path.resolve().parent)
         if not path.exists():
             return cls(path)
         if append:

@@ -24,7 +24,7 @@ from lmpolicy.cli.values import check_setting
 from lmpolicy.lm.guard import NonFiniteError
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
-from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints
+from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
 from lmpolicy.training.checkpoints.saving import new_run, save
 from lmpolicy.training.imitation.demonstrations import Demonstrations
@@ -140,7 +140,7 @@ def go_on(folder: Path, settings: RunSettings, tensorboard: bool) -> Trained:
     """
     run, played = Run(folder, settings), None
     env, callbacks = settings.make_env(), _callbacks(run)
-    if run.env_steps is None:
+    if newest_checkpoint(folder) is None:
         model: OnPolicyAlgorithm = _make(settings, env)
         played = _demonstrations(settings)
     else:
@@ -213,8 +213,7 @@ def _learn(
     played: Demonstrations | None,
 ) -> Trained:
     """Train to the end, or until Ctrl-C, and save the model."""
-    console, folder, total = messages(), run.folder, run.settings.steps
-    threads = run.settings.use_threads()
+    console, folder, total, threads = messages(), run.folder, run.settings.steps, run.settings.use_threads()
     formats = [TensorBoardOutputFormat(str(folder))] if tensorboard else []
     model.set_logger(Logger(str(folder), [ProgressFile(folder, model.num_timesteps), *formats]))
     if played is not None:

@@ -75,7 +75,7 @@ def export_adapter(backbone: Backbone, folder: Path) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path, overwrite: bool, known_by: str | Sequence[str] = MODEL_OR_ADAPTER) -> Iterator[Path]:
+def whole_folder(folder: Path, overwrite: bool, known_by: Sequence[str] = MODEL_OR_ADAPTER) -> Iterator[Path]:
     """Give a folder to write into, and put it in its place when all of it is written.
 
     After an error, what was there before is there still.
@@ -91,7 +91,7 @@ def whole_folder(folder: Path, overwrite: bool, known_by: str | Sequence[str] = 
     if folder.is_dir() and any(folder.iterdir()):
         if not overwrite:
             raise FileExistsError(f"the folder {folder} is not empty; name another one, or pass overwrite=True")
-        if not any((folder / name).exists() for name in ([known_by] if isinstance(known_by, str) else known_by)):
+        if not any((folder / name).exists() for name in known_by):
             raise FileExistsError(f"the folder {folder} holds other things than a model, so it is not replaced")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")

@@ -16,7 +16,7 @@ import torch as th
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from lmpolicy.comparison.fingerprints import describe, describe_model, short_hash
-from lmpolicy.files import draft_beside
+from lmpolicy.files import draft_beside, existing_folder
 from lmpolicy.pretraining.mixture import Mixture
 from lmpolicy.pretraining.model_card import model_card
 from lmpolicy.pretraining.shown import Shown
@@ -137,9 +137,7 @@ def check_folder(folder: Path) -> Path:
     :raises PermissionError: if nothing may be written there.
     """
     folder = folder.resolve()
-    place = next(one for one in (folder, *folder.parents) if one.exists())
-    if not place.is_dir():
-        raise FileExistsError(f"{place} is a file, so the model cannot be written to {folder}: name another folder")
+    place = existing_folder(folder)
     beside = folder.parent if place == folder else place
     for one in (place, beside):  # what is not complete is kept beside the folder
         if not os.access(one, os.W_OK | os.X_OK):

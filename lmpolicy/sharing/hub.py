@@ -91,7 +91,7 @@ def package_for_hub(
     if run is not None and not Path(run).exists():
         raise FileNotFoundError(f"{run} is not there: name the folder of the training's log, or leave run= out")
     folder, words = Path(folder), wrapper_in(single_env(env))
-    with whole_folder(folder, overwrite, known_by=RESULTS) as draft:
+    with whole_folder(folder, overwrite, known_by=(RESULTS,)) as draft:
         found = record_episodes(model, env, episodes, draft / EPISODES, deterministic=deterministic, seed=seed)
         spec = words.env.spec
         name = spec.id if spec else type(words.unwrapped).__name__
