@@ -32,15 +32,17 @@ def read_turns(
     :raises ValueError: if a line cannot be read; the message names file and line.
     """
     counted = counted_reasons(unknown, too_long)
-    turns, skipped, gaps = list[Demonstration](), Counter[str](), set[Any]()
+    turns, skipped, gaps, begun = list[Demonstration](), Counter[str](), set[Any](), set[Any]()
     for number, line in _lines(path):
         data = None
         try:
             data = _object(line)
             turn = _turn(data, only_watched)
-            if turn.episode is not None and data.get("turn") == 0:  # again, after a training was killed and resumed
-                turns = [one for one in turns if one.episode != turn.episode]
-                gaps.discard(turn.episode)
+            if turn.episode is not None and data.get("turn") == 0:
+                if turn.episode in begun:  # again, after a training was killed and resumed
+                    turns = [one for one in turns if one.episode != turn.episode]
+                    gaps.discard(turn.episode)
+                begun.add(turn.episode)
             turns.append(turn if words is None else words.fit(turn))
         except SkippableError as error:
             if error.reason not in counted:
