@@ -109,10 +109,10 @@ class ReferenceTerm(nn.Module):
         Other processes have the weights that train alone, so this one computes all of it.
         """
         scorer = actor.scorer
-        spread, scorer.spread = scorer.spread, None
         forward, lm = scorer.forward, scorer.backbone.lm  # the way to run the model is chosen before, if it was not yet
         with ExitStack() as stack:
-            stack.callback(setattr, scorer, "spread", spread)
+            stack.callback(setattr, scorer, "spread", scorer.spread)
+            scorer.spread = None
             for cache in forward.caches():
                 if isinstance(cache, PrefixMemory):
                     stack.enter_context(cache.set_aside())

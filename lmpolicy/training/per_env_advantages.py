@@ -76,7 +76,7 @@ class PerEnvAdvantages(LearnersBuffer):
 
     def gammas(self) -> NDArray[np.float64]:
         """Return the discount of each copy, ``(n_envs,)``."""
-        return np.array([self.own.get(name, {}).get("gamma", self.gamma) for name in self.env_ids()])
+        return self._row(self.env_ids(), "gamma", self.gamma)
 
     def reset(self) -> None:
         """Begin a rollout.
@@ -100,8 +100,8 @@ class PerEnvAdvantages(LearnersBuffer):
         names = self._names
         common = self.gamma, self.gae_lambda
         if names and self.own:  # a row of numbers, one for each copy, in place of one number
-            self.gamma = self._row(names, "gamma", self.gamma)  # type: ignore[assignment]
-            self.gae_lambda = self._row(names, "gae_lambda", self.gae_lambda)  # type: ignore[assignment]
+            self.gamma = self._row(names, "gamma", self.gamma).astype(np.float32)  # type: ignore[assignment]
+            self.gae_lambda = self._row(names, "gae_lambda", self.gae_lambda).astype(np.float32)  # type: ignore[assignment]
         try:
             super().compute_returns_and_advantage(last_values, dones)
         finally:
@@ -113,8 +113,8 @@ class PerEnvAdvantages(LearnersBuffer):
                 self.advantages[:, columns] /= spread
             self.log(f"rollout/advantage_std/{name}", spread)
 
-    def _row(self, names: list[str], key: str, common: float) -> NDArray[np.float32]:
-        return np.array([self.own.get(name, {}).get(key, common) for name in names], dtype=np.float32)
+    def _row(self, names: list[str], key: str, common: float) -> NDArray[np.float64]:
+        return np.array([self.own.get(name, {}).get(key, common) for name in names], dtype=np.float64)
 
 
 @contextmanager
@@ -123,15 +123,14 @@ def whole_returns(buffer: RolloutBuffer) -> Iterator[None]:
 
     :param buffer: buffer of a learner.
     """
-    common, buffer.gae_lambda = buffer.gae_lambda, 1.0
-    own = buffer.own if isinstance(buffer, PerEnvAdvantages) else {}
-    lambdas = {name: settings.pop("gae_lambda") for name, settings in own.items() if "gae_lambda" in settings}
+    before = {name: value for name, value in vars(buffer).items() if name in ("gae_lambda", "own")}
+    buffer.gae_lambda = 1.0
+    if isinstance(buffer, PerEnvAdvantages):
+        buffer.own = {name: {**settings, "gae_lambda": 1.0} for name, settings in buffer.own.items()}
     try:
         yield
     finally:
-        buffer.gae_lambda = common
-        for name, one in lambdas.items():
-            own[name]["gae_lambda"] = one
+        vars(buffer).update(before)
 
 
 def _check(name: str, settings: Mapping[str, Any]) -> None:

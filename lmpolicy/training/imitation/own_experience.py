@@ -111,9 +111,8 @@ class OwnEpisodes(BaseCallback):
 
     def _rows(self, episodes: Any) -> Rows:
         learner = learner_of(self)
-        buffer = learner.rollout_buffer
-        common = np.full(learner.n_envs, learner.gamma)
-        gammas = buffer.gammas() if isinstance(buffer, PerEnvAdvantages) else common
+        own = learner.rollout_buffer
+        gammas = own.gammas() if isinstance(own, PerEnvAdvantages) else np.full(learner.n_envs, learner.gamma)
         return rows_of(episodes, gammas, return_divisors(self.training_env))
 
 
