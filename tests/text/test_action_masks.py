@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from helpers.masked_envs import Asked, Masked, wrapped
 from helpers.random_spaces import finite_action_spaces
 from helpers.toy_envs import Told, Toy
 from hypothesis import given, settings
@@ -21,44 +21,6 @@ from lmpolicy.text.action_masks import ActionMask
 from lmpolicy.text.env_actions import enumerate_actions
 
 LAMPS = spaces.MultiDiscrete([2, 3])
-
-
-class Masked(Toy):
-    """Says in info which actions are legal; the masks come in turn."""
-
-    def __init__(self, action_space: Any, *masks: Any, length: int = 5) -> None:
-        super().__init__(spaces.Discrete(3), action_space, length)
-        self.masks = list(masks)
-
-    def reset(self, **kwargs: Any) -> Any:
-        observation, _ = super().reset(**kwargs)
-        return observation, self.info()
-
-    def step(self, action: Any) -> Any:
-        *rest, _ = super().step(action)
-        return *rest, self.info()
-
-    def mask(self) -> Any:
-        return self.masks[len(self.taken) % len(self.masks)]
-
-    def info(self) -> dict[str, Any]:
-        return {} if self.mask() is None else {"action_mask": self.mask()}
-
-
-class Asked(Masked):
-    """Says it when it is asked, as sb3-contrib's learners do."""
-
-    def info(self) -> dict[str, Any]:
-        return {}
-
-    def action_masks(self) -> Any:
-        return self.mask()
-
-
-def wrapped(env: gym.Env, task: Any = None, **kwargs: Any) -> TextObservationWrapper:
-    made = TextObservationWrapper(env, task or GenericTask(), **kwargs)
-    made.reset(seed=0)
-    return made
 
 
 @pytest.mark.parametrize("kind", [Masked, Asked])
@@ -226,105 +188,6 @@ def test_encode_takes_the_mask_of_its_info() -> None:
 
     assert actions({"action_mask": [0, 1]}) == ("action 1",)
     assert actions(None) == ("action 0", "action 1")
-
-
-def test_more_actions_than_a_prompt_has_room_for() -> None:
-    """Only the legal ones need room, because an env that is asked never lists all of them."""
-    mask = np.zeros(5000, bool)
-    mask[[7, 4999]] = True
-    with pytest.warns(UserWarning, match="all 5000 action phrases need"):
-        env = wrapped(Asked(spaces.Discrete(5000), mask))
-    assert env.prompt.actions == ("action 7", "action 4999")
-
-
-def test_shortened_prompts_are_still_counted_when_the_first_mask_comes() -> None:
-    class Late(Masked):
-        def reset(self, **kwargs: Any) -> Any:
-            return super().reset(**kwargs)[0], {}
-
-    class Long(Told):
-        def format_observation(self, observation: Any) -> str:
-            return "x" * 500
-
-    env = TextObservationWrapper(Late(spaces.Discrete(2), [0, 1]), Long(), max_prompt_bytes=300)
-    with pytest.warns(UserWarning, match="was shortened"):
-        _, info = env.reset()
-    assert env.prompt.actions == ("left", "right")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # one warning is enough
-        *_, later = env.step(0)
-    assert env.prompt.actions == ("right",)
-    assert (info["prompt_truncated"], later["prompt_truncated"]) == (1, 2)
-
-
-class Rooms(TextTask):
-    """Has long phrases."""
-
-    system_prompt = "Search."
-    action_texts = tuple(f"walk to room number {index} and look for the key there" for index in range(12))
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_a_warning_says_before_the_first_step_that_not_all_phrases_fit(listed: bool) -> None:
-    task = Rooms()
-    task.list_actions = listed
-    env = Asked(spaces.Discrete(12), np.arange(12) < 1, np.ones(12, bool))
-    with pytest.warns(UserWarning, match=r"all 12 action phrases need \d+ bytes, .* pass max_prompt_bytes=\d+") as seen:
-        made = wrapped(env, task, max_prompt_bytes=400)
-    with pytest.raises(ValueError, match="the system prompt and the action phrases alone need"):
-        made.step(0)
-    need = int(str(seen[0].message).split("max_prompt_bytes=")[1].split()[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        wrapped(env, task, max_prompt_bytes=need)
-    with pytest.warns(UserWarning, match=f"max_prompt_bytes={need} "):
-        wrapped(env, task, max_prompt_bytes=need - 1)
-
-
-def test_a_fallback_that_no_state_has_is_refused_at_once() -> None:
-    def writing(fallback: Any, rule: str = "penalize") -> TextObservationWrapper:
-        env, options = Asked(spaces.Discrete(2), [0, 1]), {"action_mode": "generate", "on_parse_error": rule}
-        return wrapped(env, Told(), fallback_action=fallback, **options)
-
-    for fallback in ("lft", 2):
-        with pytest.raises(ValueError, match=f"{fallback!r} is no legal action; legal are: left, right"):
-            writing(fallback)
-    for fallback in (None, "right", 1, "left"):  # a mask may leave out the last
-        assert writing(fallback).read_answer("hm").phrase == "right"
-    writing("lft", "random")
-
-
-@pytest.mark.parametrize("wrong", [7, -1, [0, 1], None, "right"])
-def test_a_method_that_returns_no_action_of_the_env(wrong: Any) -> None:
-    class Method(TextTask):
-        def action_texts(self, observation: Any, info: dict[str, Any]) -> Any:  # type: ignore[override]
-            return {"left": 0, "right": wrong}
-
-    with pytest.raises(ValueError, match=r"no action of Discrete\(2\), so the action mask .* let action_texts map"):
-        wrapped(Masked(spaces.Discrete(2), [1, 1]), Method())
-
-
-def test_an_action_beyond_one_dimension() -> None:
-    mask = ActionMask(LAMPS, [0, 1, 1, 1, 1])
-    assert mask.allows([1.0, 2.0])
-    for action in ([0, 3], [1, -1], [1], [1, np.inf]):
-        with pytest.raises(ValueError, match="is no action of MultiDiscrete"):
-            mask.allows(action)
-
-
-def test_encode_refuses_a_state_without_legal_phrases() -> None:
-    env = wrapped(Masked(spaces.Discrete(2), [1, 0]))
-    with pytest.raises(ValueError, match="the env's action mask allows no action although the episode goes on"):
-        env.encode(0, {"action_mask": [0, 0]})
-
-    class Method(TextTask):
-        def action_texts(self, observation: Any, info: dict[str, Any]) -> Any:  # type: ignore[override]
-            return {"left": 0} if observation else {}
-
-    told = TextObservationWrapper(Toy(spaces.Discrete(3), spaces.Discrete(2)), Method())
-    told.encode(1)
-    with pytest.raises(ValueError, match=r"Method\.action_texts returned no phrase"):
-        told.encode(0)
 
 
 def test_taxi_is_as_it_was() -> None:
