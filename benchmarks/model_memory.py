@@ -162,10 +162,6 @@ def measure(folder, shape, dtype, layers=None):
         yield (shape, dtype, *sizes, f"{held:.1f}", prompts, tokens, f"{peak:.1f}", th.__version__, processor())
 
 
-def read(path=RESULTS / "model_memory.csv"):
-    return read_rows(path)
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, help="layers of the models; default: all")
@@ -183,7 +179,7 @@ def main(argv=None):
                 for row in measure(Path(folder), shape, dtype, args.layers):
                     writer.writerow(row)
                     file.flush()
-    print("\n".join(table(read(path))))
+    print("\n".join(table(read_rows(path))))
 
 
 if __name__ == "__main__":

@@ -138,12 +138,15 @@ def existing_folder(path: Path) -> Path:
 def numbered(folder: Path) -> dict[int, Path]:
     """Return the folders in a folder whose names are numbers, in their order.
 
+    A name with a zero in front, such as 007, is none.
+
     :param folder: folder to look into; it need not exist.
     """
     if not folder.is_dir():
         return {}
-    names = sorted(int(one.name) for one in folder.iterdir() if one.name.isdecimal() and one.is_dir())
-    return {name: folder / str(name) for name in names}
+    names = {one.name: one for one in folder.iterdir() if one.name.isdecimal() and one.is_dir()}
+    numbers = sorted(int(name) for name in names if name == str(int(name)))
+    return {number: names[str(number)] for number in numbers}
 
 
 def claim_number(folder: str | Path) -> Path:

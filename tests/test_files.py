@@ -167,6 +167,7 @@ def test_runs_are_numbered(tmp_path: Path) -> None:
     assert [lmpolicy.new_run(folder).name for _ in range(3)] == ["1", "2", "3"]
     (folder / "10").mkdir()
     (folder / "notes").mkdir()
+    (folder / "007").mkdir()
     (folder / "12").write_text("a file is no run, but has the name")
     assert lmpolicy.new_run(str(folder)) == folder / "11"
     assert lmpolicy.new_run(folder) == folder / "13"

@@ -8,7 +8,11 @@ import pytest
 from helpers.learning_tools import ROOT
 
 from benchmarks import model_memory
+from benchmarks.common.paths import RESULTS
+from benchmarks.common.rows import read_rows
 from benchmarks.model_memory import CELLS, MEASURED, QWEN, SMOLLM
+
+FILE = RESULTS / "model_memory.csv"
 
 
 def grown(folder: Path, layers: int) -> float:
@@ -30,7 +34,7 @@ def test_activations_grow_with_tokens_and_layers(tmp_path: Path) -> None:
 
 
 def test_the_formula_agrees_with_what_was_measured() -> None:
-    rows = model_memory.read()
+    rows = read_rows(FILE)
     assert {(row["shape"], row["dtype"]) for row in rows} == set(CELLS)
     slopes = model_memory.bytes_of_a_token(rows)
     assert {dtype: round(slope) for dtype, slope in slopes.items()} == {"float32": 28, "bfloat16": 20}, (
@@ -49,7 +53,7 @@ def test_the_formula_agrees_with_what_was_measured() -> None:
 
 def test_weights_are_those_of_the_measured_models() -> None:
     slopes = {"float32": 28.0, "bfloat16": 20.0}
-    by_key = {(row["shape"], row["dtype"]): float(row["weights_mib"]) for row in model_memory.read()}
+    by_key = {(row["shape"], row["dtype"]): float(row["weights_mib"]) for row in read_rows(FILE)}
     for (shape, dtype), mib in by_key.items():
         assert model_memory.reckoned(MEASURED[shape], dtype, slopes)[0] / 2**20 == pytest.approx(mib, rel=1e-3)
     four, _, _ = model_memory.reckoned(MEASURED[SMOLLM], "4bit", slopes)
@@ -57,7 +61,7 @@ def test_weights_are_those_of_the_measured_models() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    rows = model_memory.read()
+    rows = read_rows(FILE)
     page = (ROOT / "docs" / "guide" / "faq.md").read_text()
     assert "\n".join(model_memory.table(rows)) in page
     many = {(row["shape"], row["dtype"]): round(float(row["update_mib"])) for row in rows if row["prompts"] == "6"}
