@@ -15,6 +15,7 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.comparison.stopwatch import Spent, Stopwatch
+from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
 from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
 
@@ -61,6 +62,46 @@ class AnswerTokens:
             self.found.append(len(space.split(local["actions"][local["i"]])[0]))
 
 
+class CountedOnly:
+    """Let a language model read only what those envs show whose episodes still count.
+
+    Stable-Baselines3's ``evaluate_policy`` plays on in all envs until the last has played its share, and one episode
+    that never ends holds up fifty. Those that have are shown another env's prompt, which is remembered and not read
+    again, and take their first phrase. So there are as many draws as before, and all that counts stays the same.
+
+    :param model: learner with a language model that chooses among phrases.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._played = self._asked = np.zeros(0, dtype=int)
+
+    def __call__(self, local: dict[str, Any], _: dict[str, Any]) -> None:
+        """Look at a step of an env.
+
+        :param local: local variables of ``evaluate_policy``, which counts on in the same arrays.
+        """
+        self._played, self._asked = local["episode_counts"], local["episode_count_targets"]
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], Any]:
+        """Choose actions.
+
+        :param observation: rows of prompts, one for each env.
+        :param state: as in Stable-Baselines3.
+        :param episode_start: as in Stable-Baselines3.
+        :param deterministic: whether the most likely actions are chosen.
+        """
+        over = self._played >= self._asked
+        if not over.any():
+            found: tuple[NDArray[Any], Any] = self._model.predict(observation, state, episode_start, deterministic)
+            return found
+        shown = np.where(over[:, None], observation[~over][:1], observation)
+        actions, state = self._model.predict(shown, state, episode_start, deterministic)
+        return np.where(over, 0, actions), state
+
+
 def evaluate(
     player: Any, env: VecEnv, episodes: int, sampled: bool, success: bool = False, seed: int | None = None
 ) -> dict[str, str]:
@@ -77,10 +118,19 @@ def evaluate(
         answer where answers are written.
     """
     counted, tokens = Successes(), AnswerTokens()
+    watching: list[Callable[[dict[str, Any], dict[str, Any]], None]] = [counted, tokens]
+    # Where the envs go on from here the next time, they must play as if they were all read.
+    if (
+        seed is not None
+        and isinstance(getattr(player, "policy", None), LMActorCriticPolicy)
+        and not isinstance(env.action_space, TokenSpace)
+    ):
+        player = CountedOnly(player)
+        watching.append(player)
 
     def count(local: dict[str, Any], others: dict[str, Any]) -> None:
-        counted(local, others)
-        tokens(local, others)
+        for one in watching:
+            one(local, others)
 
     with _seeded(env, seed):
         returns, lengths = evaluate_policy(

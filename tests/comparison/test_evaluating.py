@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
+import lmpolicy
 from lmpolicy.comparison.evaluating import GridEvaluation, RandomActions, Successes, evaluate, succeeded
 from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.training.random_play import RandomPlay
@@ -91,6 +93,30 @@ def test_the_same_episodes_are_played_in_each_evaluation() -> None:
     assert evaluate(model, env, 50, sampled=True, seed=7) == first
     assert evaluate(model, env, 50, sampled=True, seed=8) != first
     assert (first["episodes"], first["sampled"], first["mean_length"]) == ("50", "1", "1")
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_prompts_of_envs_that_have_played_their_share_are_not_read(
+    sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = lmpolicy.hyperparameters("CartPole-v1")
+    model = PPO(lmpolicy.LMActorCriticPolicy, settings.make_env(seed=0), seed=0, device="cpu", **settings.ppo)
+    env = settings.make_env(0, 4, training=False)
+    actor: Any = model.policy.actor
+    read: list[int] = []
+    run = actor._run
+    monkeypatch.setattr(actor, "_run", lambda keys: read.append(len(keys)) or run(keys))
+
+    def play(player: Any) -> tuple[dict[str, str], int]:
+        read.clear()
+        actor.forget()
+        return evaluate(player, env, 6, sampled, seed=3), sum(read)
+
+    found, needed = play(model)
+    all_of_it, total = play(SimpleNamespace(predict=model.predict))
+    assert found == all_of_it
+    # Episodes are as long as those that count, but for the last prompt of each, behind which none follows.
+    assert needed <= float(found["mean_length"]) * 6 < 0.9 * total
 
 
 def test_success_is_what_the_env_says_or_pays() -> None:
