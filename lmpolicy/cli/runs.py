@@ -20,7 +20,7 @@ from lmpolicy.training.settings.script_options import check_device
 from lmpolicy.training.settings.task_lookup import near
 
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError)
-"""Errors of a file that was cut off, or is none of a model."""
+"""Errors of a file that was cut off or damaged, or is none of a model."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ def _steps(file: Path) -> int:
 
 def _read_steps(file: Path) -> int:
     with zipfile.ZipFile(file) as archive:
+        if damaged := archive.testzip():
+            raise zipfile.BadZipFile(f"{damaged} in it is damaged")
         return int(json.loads(archive.read("data"))["num_timesteps"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ def cut(file: Path) -> None:
     file.write_bytes(content[: len(content) // 2])
 
 
+def spoil(file: Path) -> None:
+    """Change a byte in the middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
 def steps_of(printed: str) -> int:
     return int(yaml.safe_load(printed)["hyperparameters"]["total_timesteps"])
 
@@ -63,8 +71,11 @@ def test_more_steps_are_kept_without_a_checkpoint(project: Path, monkeypatch: py
     assert steps_of(Path("early/1/settings.yaml").read_text()) == 128
 
 
-def test_a_model_that_is_cut_off_is_told_with_the_checkpoint(broken: Path) -> None:
-    cut(broken / "model.zip")
+@pytest.mark.parametrize("harm", [cut, spoil])
+def test_a_model_that_is_cut_off_or_damaged_is_told_with_the_checkpoint(
+    harm: Callable[[Path], None], broken: Path
+) -> None:
+    harm(broken / "model.zip")
     newest = checkpoints(broken)[-1].parent
     for command in (["evaluate", broken], ["export", broken, "--output", "exported"]):
         done = lmpolicy(*command)

@@ -138,6 +138,8 @@ def _read(path: Path, device: th.device) -> tuple[dict[str, Any], dict[str, Any]
     path = path if path.exists() or path.suffix else path.with_name(f"{path.name}.zip")
     try:
         with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"its {damaged} is not what was written")
             data = json.loads(archive.read("data"))
             states = {}
             for name in STATES:
@@ -145,6 +147,8 @@ def _read(path: Path, device: th.device) -> tuple[dict[str, Any], dict[str, Any]
                     states[name] = th.load(file, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is damaged, or no checkpoint: {error}") from error
     except Exception as error:  # of zip, JSON, and the unpickler of torch, which refuses all but tensors
         raise ValueError(
             f"{path} is no checkpoint of numbers and JSON: {error}\nIf you trust whoever wrote it, PPO.load(path) says "

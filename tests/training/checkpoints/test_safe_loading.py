@@ -250,6 +250,17 @@ def test_pickles_in_place_of_tensors_are_refused(
     assert not marker.exists()
 
 
+def test_a_file_that_is_damaged_is_told(saved: Path, llama: str) -> None:
+    whole = saved.read_bytes()
+    for place in (len(whole) // 3, len(whole) // 2):
+        saved.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"is damaged, or no checkpoint: its .* is not what was written$"):
+            lmpolicy.load(saved, env=corridor(), model=llama, device="cpu")
+    saved.write_text("no model")
+    with pytest.raises(ValueError, match="is damaged, or no checkpoint: File is not a zip file"):
+        lmpolicy.load(saved, env=corridor(), model=llama, device="cpu")
+
+
 def test_the_model_is_named_or_confirmed(saved: Path, llama: str) -> None:
     with pytest.raises(ValueError, match=rf"names the base model '{llama}'.*pass model="):
         lmpolicy.load(saved, env=corridor(), device="cpu")
@@ -321,7 +332,7 @@ def test_what_is_no_checkpoint(saved: Path, llama: str, tmp_path: Path) -> None:
     data = saved.read_bytes()
     for size in (0, 100, len(data) // 2, len(data) - 10):
         (tmp_path / "cut.zip").write_bytes(data[:size])
-        with pytest.raises(ValueError, match=r"cut\.zip is no checkpoint"):
+        with pytest.raises(ValueError, match=r"cut\.zip is (damaged, or )?no checkpoint"):
             lmpolicy.load(tmp_path / "cut.zip", model=llama)
     edit_data(saved, lambda content: content.pop("policy_kwargs"))
     lmpolicy.load(saved, model=llama, device="cpu")  # the record has them, too
