@@ -177,6 +177,13 @@ def test_files_are_short(project: Sources) -> None:
     assert not found, "\n".join(found)
 
 
+def test_every_system_can_have_the_names_of_files() -> None:
+    folders = ("lmpolicy", "envs", "examples", "tests", "benchmarks")
+    paths = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*")]
+    assert len(paths) > 1_000
+    assert not [path for path in paths if set('"<>:|?*\\') & set(path)], "Windows refuses them"
+
+
 # The rules can fail: each on a few lines of code that break it
 
 

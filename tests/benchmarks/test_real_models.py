@@ -111,8 +111,10 @@ def test_settings_are_read_from_the_folder() -> None:
     found = asked("--tasks", "frozenlake", "--methods", "smollm2", *chosen)
     part = found["frozenlake", 'smollm2, learning_rate=[0.001,0], optimizer="Adamax", r=4']
     changes = (("learning_rate", (1e-3, 0)), ("optimizer", "Adamax"), ("r", 4))
-    assert part.folder.as_posix().endswith(compared.folder_of(METHODS["smollm2"], changes))
-    assert compared.read_folder(compared.folder_of(METHODS["smollm2"], changes)) == (TINY, "", changes)
+    name = compared.folder_of(METHODS["smollm2"], changes)
+    assert part.folder.name == name.rpartition("/")[2]
+    assert not set('"<>:|?*') & set(name), "Windows has no such names"
+    assert compared.read_folder(name) == (TINY, "", changes)
     settings = part.experiment.settings
     assert (settings.learning_rate, settings.optimizer, settings.lora["r"]) == ((1e-3, 0), "Adamax", 4)
 
