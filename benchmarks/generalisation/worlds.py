@@ -86,12 +86,14 @@ def as_trained(env: gym.Env) -> gym.Env:
 
 
 INVENTED = {"purple": "maroon", r"\bball\b": "sphere", r"\bkey\b": "wrench"}
+FORWARD = {r"steps? forward": "ahead"}
 PHRASING = {
     r"Mission: (.*?)\. You face (\w+) and carry (.*?)\.": r"You look \2 and hold \3. Your task: \1.",
     "You see": "In view:",
-    r"steps? forward": "ahead",
+    **FORWARD,
     r"steps? (left|right)": r"to the \1",
 }
+BUT_FORWARD = {pattern: word for pattern, word in PHRASING.items() if pattern not in FORWARD}
 SYNONYMS = {
     "turn left": "rotate left",
     "turn right": "rotate right",
@@ -107,6 +109,8 @@ GRID = (
     Condition("words never read: maroon, sphere, wrench", {"training_wrapper": as_trained, "task": Reworded(INVENTED)}),
     Condition("synonyms of actions", {"training_wrapper": as_trained, "task": Reworded(phrases=SYNONYMS)}),
     Condition("another phrasing", {"training_wrapper": as_trained, "task": Reworded(PHRASING)}),
+    Condition("the same, but steps forward", {"training_wrapper": as_trained, "task": Reworded(BUT_FORWARD)}),
+    Condition("ahead in place of steps forward", {"training_wrapper": as_trained, "task": Reworded(FORWARD)}),
     Condition("a room of 12 x 12 instead of 8 x 8", {"training_wrapper": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}

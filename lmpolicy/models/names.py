@@ -136,6 +136,11 @@ SMOLLM2_FILE = PackagedFile(
 )
 """Weights in 4 bits, of which a converted copy in bfloat16 is made once."""
 
+_GRIDS: Mapping[str, Any] = {
+    "n_epochs": 5,  # ten take twice as long
+    "normalize_reward": True,  # with which it goes to a red ball; rewards as they are were not tried
+    "ent_coef": (0.01, 0.0),
+}
 _GATED = "gated: accept its licence on the hub first"
 _MODELS = (
     _bundled(
@@ -169,11 +174,8 @@ _MODELS = (
                 "optimizer": "Adam",  # with which it learns to collect coins; Adamax was not tried
                 "learning_rate": (7e-4, 0.0),
             },
-            "minigrid": {
-                "n_epochs": 5,  # ten take twice as long
-                "normalize_reward": True,  # with which it goes to a red ball; rewards as they are were not tried
-                "ent_coef": (0.01, 0.0),
-            },
+            "minigrid": _GRIDS,
+            "BabyAI-GoToObj-v0": {**_GRIDS, "score_normalization": "token"},  # understands synonyms of the actions, too
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,

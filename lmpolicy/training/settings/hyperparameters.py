@@ -197,14 +197,16 @@ class Hyperparameters(EnvSettings):
     def for_model(self, model: str) -> Hyperparameters:
         """Return settings for another language model than the bundled one.
 
-        How phrases are scored stays as it suits the env's phrases.
+        How phrases are scored stays as it suits the env's phrases, unless the model has settings of its own there.
 
         :param model: name of :mod:`lmpolicy.models`, hub id, folder or ``*.gguf`` file. A model that is known by name
             brings the settings that suit it; any other has those of a pretrained LM.
         """
         known = models.find(model)
-        own = models.PRETRAINED if known is None else {**known.settings, **self._learning(known)}
-        names = {one.name for one in fields(self)} - {"score_normalization"}
+        own = dict(models.PRETRAINED if known is None else known.settings)
+        own.pop("score_normalization", None)
+        own |= {} if known is None else self._learning(known)
+        names = {one.name for one in fields(self)}
         return replace(self, **{**{key: value for key, value in own.items() if key in names}, "model": model})
 
     def _learning(self, model: models.NamedModel) -> Mapping[str, Any]:

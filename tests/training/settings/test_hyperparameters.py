@@ -139,8 +139,18 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert blackjack.lora == entry.learning["Blackjack-v1"]["lora"] != real.lora
     taxi = lmpolicy.hyperparameters("Taxi-v4")
     assert taxi.for_model("smollm2-135m-instruct").n_steps == taxi.n_steps
-    grid = lmpolicy.hyperparameters("BabyAI-GoToObj-v0").for_model("smollm2-135m-instruct")
-    assert grid.n_epochs == entry.learning["minigrid"]["n_epochs"], "all envs of a package"
+    red_ball = lmpolicy.hyperparameters("BabyAI-GoToRedBallNoDists-v0").for_model("smollm2-135m-instruct")
+    assert red_ball.n_epochs == entry.learning["minigrid"]["n_epochs"], "all envs of a package"
+
+
+def test_how_phrases_are_scored_changes_with_the_model_only_where_it_was_tried() -> None:
+    things, red_ball = map(lmpolicy.hyperparameters, ("BabyAI-GoToObj-v0", "BabyAI-GoToRedBallNoDists-v0"))
+    assert things.score_normalization == red_ball.score_normalization == "sum"
+    assert lmpolicy.models.PRETRAINED["score_normalization"] == "token"
+    assert things.for_model("smollm2-135m-instruct").score_normalization == "token"
+    assert things.for_model("smollm2-135m-instruct").n_epochs == red_ball.for_model("smollm2-135m-instruct").n_epochs
+    assert red_ball.for_model("smollm2-135m-instruct").score_normalization == "sum"
+    assert things.for_model("qwen2.5-0.5b-instruct").score_normalization == "sum"
 
 
 def test_another_optimizer_is_the_learners(tmp_path: Path) -> None:
