@@ -144,9 +144,8 @@ def numbered(folder: Path) -> dict[int, Path]:
     """
     if not folder.is_dir():
         return {}
-    names = {one.name: one for one in folder.iterdir() if one.name.isdecimal() and one.is_dir()}
-    numbers = sorted(int(name) for name in names if name == str(int(name)))
-    return {number: names[str(number)] for number in numbers}
+    named = [one for one in folder.iterdir() if one.name.isdecimal() and one.name == str(int(one.name))]
+    return dict(sorted((int(one.name), one) for one in named if one.is_dir()))
 
 
 def claim_number(folder: str | Path) -> Path:

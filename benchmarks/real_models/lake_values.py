@@ -59,18 +59,13 @@ def worth(lake: Lake, probabilities: np.ndarray, gamma: float) -> tuple[np.ndarr
     return values, rewards + gamma * moves @ values
 
 
-def prompts(env: VecEnv, lake: Any) -> dict[int, np.ndarray]:
-    """Walk at random until each state in which one acts was seen; return its prompt.
+def prompts(env: VecEnv) -> dict[int, np.ndarray]:
+    """Return the prompt of each state in which one acts.
 
-    :param env: one env in words.
-    :param lake: the same env, unwrapped.
+    :param env: one slippery lake in words.
     """
-    acting = {state for state, found in lake.P.items() if len(found[0]) > 1}
-    generator, seen, row = np.random.default_rng(0), dict[int, np.ndarray](), env.reset()
-    while acting - seen.keys():
-        seen.setdefault(int(lake.s), np.array(row))
-        row, *_ = env.step(generator.integers(4, size=1))
-    return {state: seen[state] for state in sorted(acting)}
+    (encode,), (lake,) = env.get_attr("encode", [0]), env.get_attr("P", [0])
+    return {state: encode(state) for state, found in lake.items() if len(found[0]) > 1}
 
 
 def values_of(model: OnPolicyAlgorithm, env: VecEnv, gamma: float) -> list[dict[str, Any]]:
@@ -80,17 +75,17 @@ def values_of(model: OnPolicyAlgorithm, env: VecEnv, gamma: float) -> list[dict[
     :param env: one slippery lake in words.
     :param gamma: discount.
     """
-    policy, lake = model.policy, env.unwrapped.envs[0].unwrapped  # type: ignore[attr-defined]
+    policy = model.policy
     assert isinstance(policy, LMActorCriticPolicy)
     policy.set_training_mode(False)
-    shown = prompts(env, lake)
-    rows = th.as_tensor(np.concatenate([*shown.values()]))
+    shown, (lake,) = prompts(env), env.get_attr("P", [0])
+    rows = th.as_tensor(np.stack([*shown.values()]))
     with th.no_grad():
         chances: th.Tensor = policy.get_distribution(rows).distribution.probs
         critic = policy.predict_values(rows)[:, 0].tolist()
-    probabilities = np.full((len(lake.P), 4), 0.25)
+    probabilities = np.full((len(lake), 4), 0.25)
     probabilities[[*shown]] = chances.numpy()
-    values, of_actions = worth(lake.P, probabilities, gamma)
+    values, of_actions = worth(lake, probabilities, gamma)
     return [
         {
             "state": state,
@@ -113,7 +108,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--models", type=Path, help="folder of the trainings; default: that of trials")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / FILE, help="file")
     args = parser.parse_args(argv)
-    args.set = tuple(sorted(args.set))
+    args.set = tuple(sorted(dict(args.set).items()))
     return args
 
 

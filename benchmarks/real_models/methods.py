@@ -18,8 +18,8 @@ MODEL, BUNDLED = "smollm2-135m-instruct", "bundled"
 TOKENS = 32
 """Tokens that may be written before an action is chosen."""
 REASONING = "reasoning"
-ON_DISK = {'"': "'", ":": ";"}
-"""Characters of JSON that Windows has in no name of a file, and what stands for them in the name of a folder."""
+IN_FOLDERS, IN_LABELS = str.maketrans('":', "';"), str.maketrans("';", '":')
+"""What stands, in names of folders, for two characters of JSON that Windows has in no name; and the way back."""
 LAST = re.compile(r"last-([1-9]\d*)")
 LOADED: Mapping[str, Mapping[str, Any]] = {"4bit": {"quantization": "4bit"}, "float32": {"dtype": "float32"}}
 """Entries of ``policy_kwargs`` by variant."""
@@ -121,7 +121,7 @@ def folder_of(method: Method, changes: Changes) -> str:
     :param changes: settings that the command line has in place of its own.
     """
     name = f"{method.model}-{method.variant}" if method.variant else method.model
-    labels = [label_of(change).translate(str.maketrans(ON_DISK)) for change in changes]
+    labels = [label_of(change).translate(IN_FOLDERS) for change in changes]
     return "+".join([name, *labels]) if method.is_trained_lm else name
 
 
@@ -131,7 +131,7 @@ def read_folder(name: str) -> tuple[str, str, Changes]:
     :param name: of :func:`folder_of`.
     :raises ValueError: if it is none.
     """
-    kind, *labels = name.translate(str.maketrans({there: here for here, there in ON_DISK.items()})).split("+")
+    kind, *labels = name.translate(IN_LABELS).split("+")
     for method in METHODS.values():
         if kind == method.model or kind.startswith(f"{method.model}-"):
             variant = kind.removeprefix(method.model).removeprefix("-")

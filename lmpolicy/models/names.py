@@ -180,7 +180,7 @@ _MODELS = (
                 "learning_rate": (7e-4, 0.0),
             },
             "minigrid": _GRIDS,
-            "BabyAI-GoToObj-v0": {**_GRIDS, "score_normalization": "token"},  # understands synonyms of the actions, too
+            "BabyAI-GoToObj-v0": {**_GRIDS, "score_normalization": "token"},  # their sum prefers the shortest
             "Blackjack-v1": {
                 "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # smaller ones hardly tell totals apart
                 "total_timesteps": 39_936,

@@ -56,7 +56,6 @@ def test_a_training_that_was_kept_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         gain = sum(float(row["probability"]) * float(row["advantage"]) for row in of_state)
         assert gain == pytest.approx(0, abs=2e-4)
     env = settings.make_env(0, 1, training=False)
-    shown = lake_values.prompts(env, env.unwrapped.envs[0].unwrapped)
-    texts = {state: env.observation_space.decode(row[0]) for state, row in shown.items()}
+    texts = {state: env.observation_space.decode(row) for state, row in lake_values.prompts(env).items()}
     assert "You are at row 3, column 1." in texts[8]
     assert "You are at row 4, column 3." in texts[14]

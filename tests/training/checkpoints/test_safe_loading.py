@@ -330,9 +330,11 @@ def test_what_is_no_checkpoint(saved: Path, llama: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.zip"):
         lmpolicy.load(tmp_path / "nothing")
     data = saved.read_bytes()
-    for size in (0, 100, len(data) // 2, len(data) - 10):
+    half = len(data) // 2  # ends with an archive that torch made, which is whole
+    for size in (0, 100, half, len(data) - 10):
+        said = "no checkpoint of numbers and JSON" if size == half else "damaged, or no checkpoint"
         (tmp_path / "cut.zip").write_bytes(data[:size])
-        with pytest.raises(ValueError, match=r"cut\.zip is (damaged, or )?no checkpoint"):
+        with pytest.raises(ValueError, match=rf"cut\.zip is {said}: "):
             lmpolicy.load(tmp_path / "cut.zip", model=llama)
     edit_data(saved, lambda content: content.pop("policy_kwargs"))
     lmpolicy.load(saved, model=llama, device="cpu")  # the record has them, too
