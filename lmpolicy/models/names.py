@@ -170,6 +170,7 @@ _MODELS = (
                 "ent_coef": (0.005, 0.0),
             },
             "CliffWalking-v1": {"batch_size": 1024},
+            "Taxi-v4": {"n_epochs": 5},
             "lmpolicy/TomatoSalad-v0": {
                 "n_epochs": 5,  # ten take twice as long
                 "ent_coef": (0.02, -0.01),  # with which three of three seeds serve; 0.05 was not tried
