@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 import uuid
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,6 +134,16 @@ def existing_folder(path: Path) -> Path:
     if not place.is_dir():
         raise FileExistsError(f"{place} is a file, so {path} cannot be written: name another folder")
     return place
+
+
+def check_archive(archive: zipfile.ZipFile) -> None:
+    """Check that an archive holds what was written to it, by reading all of it.
+
+    :param archive: archive to read.
+    :raises zipfile.BadZipFile: if a file in it is not what was written; the message names the file.
+    """
+    if damaged := archive.testzip():
+        raise zipfile.BadZipFile(f"its {damaged} is not what was written")
 
 
 def numbered(folder: Path) -> dict[int, Path]:

@@ -102,15 +102,24 @@ SYNONYMS = {
     "drop": "put down",
     "toggle": "use",
 }
+
+
+def in_other_words(
+    name: str, words: Mapping[str, str] | None = None, phrases: Mapping[str, str] | None = None
+) -> Condition:
+    """The missions that were trained on, with observations, rules or phrases in other words."""
+    return Condition(name, {"training_wrapper": as_trained, "task": Reworded(words, phrases)})
+
+
 GRID = (
     Condition("as trained", {"training_wrapper": as_trained}),
     Condition("missions that name purple", {"training_wrapper": asks_for("purple")}),
     Condition("missions that name a box", {"training_wrapper": asks_for("box")}),
-    Condition("words never read: maroon, sphere, wrench", {"training_wrapper": as_trained, "task": Reworded(INVENTED)}),
-    Condition("synonyms of actions", {"training_wrapper": as_trained, "task": Reworded(phrases=SYNONYMS)}),
-    Condition("another phrasing", {"training_wrapper": as_trained, "task": Reworded(PHRASING)}),
-    Condition("the same, but steps forward", {"training_wrapper": as_trained, "task": Reworded(BUT_FORWARD)}),
-    Condition("ahead in place of steps forward", {"training_wrapper": as_trained, "task": Reworded(FORWARD)}),
+    in_other_words("words never read: maroon, sphere, wrench", INVENTED),
+    in_other_words("synonyms of actions", phrases=SYNONYMS),
+    in_other_words("another phrasing", PHRASING),
+    in_other_words("the same, but steps forward", BUT_FORWARD),
+    in_other_words("ahead in place of steps forward", FORWARD),
     Condition("a room of 12 x 12 instead of 8 x 8", {"training_wrapper": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}

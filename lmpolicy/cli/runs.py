@@ -12,7 +12,7 @@ from pathlib import Path
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from lmpolicy.cli.run_settings import FILE, RunSettings
-from lmpolicy.files import numbered
+from lmpolicy.files import check_archive, numbered
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, MODEL, newest_checkpoint
 from lmpolicy.training.checkpoints.safe_loading import load
@@ -89,8 +89,7 @@ def _steps(file: Path) -> int:
 
 def _read_steps(file: Path) -> int:
     with zipfile.ZipFile(file) as archive:
-        if damaged := archive.testzip():
-            raise zipfile.BadZipFile(f"{damaged} in it is damaged")
+        check_archive(archive)
         return int(json.loads(archive.read("data"))["num_timesteps"])
 
 

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from lmpolicy.comparison.cells import FIELDS, Cell, Row
 from lmpolicy.comparison.fingerprints import describe_cell, differences
-from lmpolicy.files import whole_file, write_table
+from lmpolicy.files import existing_folder, whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
 """Files of a folder."""
@@ -36,10 +36,8 @@ def make_folder(folder: Path) -> None:
     :raises FileExistsError: if a file is in its place, or in that of a folder that it would be in.
     :raises PermissionError: if nothing may be written to it.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise FileExistsError(f"{folder} cannot be made, because a file is in its place: name another folder") from None
+    existing_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"nothing may be written to {folder}: name another folder")
 

@@ -16,6 +16,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule, check_for_correct_spaces, get_device
 
+from lmpolicy.files import check_archive
 from lmpolicy.lm.checkpoints import OLD_LORA, RECORD, read_record, spaces_of
 from lmpolicy.lm.reference import BASE, START
 from lmpolicy.models import find
@@ -138,8 +139,7 @@ def _read(path: Path, device: th.device) -> tuple[dict[str, Any], dict[str, Any]
     path = path if path.exists() or path.suffix else path.with_name(f"{path.name}.zip")
     try:
         with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise zipfile.BadZipFile(f"its {damaged} is not what was written")
+            check_archive(archive)
             data = json.loads(archive.read("data"))
             states = {}
             for name in STATES:
