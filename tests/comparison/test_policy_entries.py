@@ -102,5 +102,5 @@ def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(tmp_path: Pat
         raise AssertionError("a training began")
 
     for folder in (tmp_path / "afile", tmp_path / "afile" / "inside"):
-        with pytest.raises(FileExistsError, match="is a file, so .* cannot be written"):
+        with pytest.raises(FileExistsError, match=r"is a file, so .* cannot be written"):
             compare(experiment().settings, folder=folder, methods=["random"], processes=1, progress=nothing)
