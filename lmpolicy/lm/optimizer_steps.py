@@ -7,6 +7,7 @@ from typing import Any
 import torch as th
 
 from lmpolicy.lm.checkpoints import shorten_steps
+from lmpolicy.lm.heap import trim_heap
 
 
 def watch_steps(policy: Any) -> None:
@@ -42,6 +43,7 @@ def after_step(policy: Any) -> None:
     :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`.
     """
     policy.optimizer.param_groups[-1]["lr"] = policy._scheduled_rate
+    policy._has_stepped = True
     if policy.guard is not None:
         policy.guard.stepped()
     with policy._lock:
@@ -52,11 +54,15 @@ def after_step(policy: Any) -> None:
 def end_update(policy: Any) -> None:
     """Note that the update before, if there was one, is over: a rollout begins, or a checkpoint is written.
 
+    What the update has freed is given back to the operating system.
+
     :param policy: the :class:`~lmpolicy.LMActorCriticPolicy`.
     """
     policy.backbone.value_head.forget_seen()  # of a minibatch before whose step PPO stopped
     if policy.reference is not None:
         policy.reference.acted()
+    if vars(policy).pop("_has_stepped", False):
+        trim_heap()
 
 
 def find_optimizer(given: str | type[th.optim.Optimizer]) -> type[th.optim.Optimizer]:
