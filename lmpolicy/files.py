@@ -130,7 +130,7 @@ def existing_folder(path: Path) -> Path:
     :param path: folder to write, or to write into.
     :raises FileExistsError: if a file is in the place of a folder.
     """
-    place = next(one for one in (path, *path.parents) if one.exists())
+    place = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not place.is_dir():
         raise FileExistsError(f"{place} is a file, so {path} cannot be written: name another folder")
     return place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import prepare
 from lmpolicy.lm.settings import PolicySettings
 
+NO_LINKS = pytest.mark.skipif(os.name == "nt", reason="links need rights there")
 ENTRIES = {"temperature": 7.0, "value_head": [8], "micro_batch_size": 4}
 
 
@@ -95,12 +98,18 @@ def test_the_command_hands_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given["policy"] == {"temperature": 7.0}
 
 
-def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "afile").touch()
+@pytest.mark.parametrize("kind", ["file", pytest.param("link to nowhere", marks=NO_LINKS)])
+def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    if kind == "file":
+        place.touch()
+    else:
+        place.symlink_to(tmp_path / "nowhere")
 
     def nothing(*_: Any) -> None:
         raise AssertionError("a training began")
 
-    for folder in (tmp_path / "afile", tmp_path / "afile" / "inside"):
-        with pytest.raises(FileExistsError, match=r"is a file, so .* cannot be written"):
+    for folder in (place, place / "inside"):
+        message = re.escape(f"{place} is a file, so {folder} cannot be written: name another folder")
+        with pytest.raises(FileExistsError, match=f"^{message}$"):
             compare(experiment().settings, folder=folder, methods=["random"], processes=1, progress=nothing)
