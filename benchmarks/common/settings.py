@@ -12,6 +12,8 @@ from lmpolicy import Hyperparameters
 from lmpolicy.comparison.comparing import REPORTED
 from lmpolicy.models.near_names import did_you_mean
 
+Changes = tuple[tuple[str, Any], ...]
+"""Names of settings with their values, sorted by name."""
 LORA = ("r", "lora_alpha", "last_layers")
 """What is a setting of LoRA: integers."""
 DEFAULTS = {one.name: one.default for one in fields(Hyperparameters) if one.name not in ("env_id", "total_timesteps")}

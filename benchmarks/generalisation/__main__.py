@@ -29,6 +29,7 @@ import torch
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.common.settings import setting
 from benchmarks.generalisation.cells import FIELDS, MODELS, RANDOM, Cell, Training, is_complete
 from benchmarks.generalisation.report import table
 from benchmarks.generalisation.worlds import WORLDS
@@ -44,6 +45,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102])
     parser.add_argument("--steps", type=int, help="env steps of training; default: those of the named settings")
     parser.add_argument("--episodes", type=int, default=200, help="per condition")
+    parser.add_argument(
+        "--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings, e.g. last_layers=4"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--device", default="cpu", help="of the language model: auto, cpu, cuda")
     parser.add_argument("--checkpoints", type=Path, default=Path("runs/generalisation"), help="folder of trainings")
@@ -70,7 +74,8 @@ def main(argv: list[str] | None = None) -> None:
         for seed in args.seeds:
             for world in args.worlds:
                 for model in args.model:
-                    run(Training(world, model, seed, args.steps, args.device), args)
+                    changes = () if model == RANDOM else tuple(sorted(dict(args.set).items()))
+                    run(Training(world, model, seed, args.steps, args.device, changes), args)
     rows = read_rows(args.output)
     if not rows:
         raise SystemExit(f"there is no row in {args.output}")

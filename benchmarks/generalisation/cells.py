@@ -14,6 +14,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from benchmarks.common.settings import Changes, changed, label_of
 from benchmarks.generalisation.worlds import WORDINGS, WORLDS, Condition, settings_of, training_env
 from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
 from lmpolicy.comparison.evaluating import evaluate
@@ -55,6 +56,13 @@ class Training:
     steps: int | None = None
     """Env steps; default: those of the named settings."""
     device: str = "cpu"
+    changes: Changes = ()
+    """Settings in place of the named ones."""
+
+    @property
+    def name(self) -> str:
+        """Its model in the file: with the settings that are in place of the named ones."""
+        return ", ".join([self.model, *map(label_of, self.changes)])
 
     @property
     def settings(self) -> Hyperparameters:
@@ -68,7 +76,7 @@ class Training:
         :param condition: what the world is like.
         """
         found, name = settings_of(self.world, condition), MODELS[self.model]
-        return found if name is None else found.for_model(name)
+        return changed(found if name is None else found.for_model(name), dict(self.changes))
 
     @property
     def digest(self) -> str:
@@ -120,7 +128,7 @@ class Cell:
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What tells its row from others."""
-        return self.training.world, self.condition.name, self.training.model, str(self.training.seed)
+        return self.training.world, self.condition.name, self.training.name, str(self.training.seed)
 
     @property
     def digest(self) -> str:
@@ -149,7 +157,7 @@ class Cell:
             "episodes": numbers["episodes"],
             "test_seconds": f"{time.perf_counter() - begin:.0f}",
             "threads": torch.get_num_threads(),
-            "processor": processor(),
+            "processor": processor(None if model is None else model.device),
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
             "settings": self.digest,

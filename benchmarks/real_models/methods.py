@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from benchmarks.common.settings import changed, label_of, setting
+from benchmarks.common.settings import Changes, changed, label_of, setting
 from benchmarks.learning.tasks import EXPERT
-from benchmarks.real_models.settings import Changes, load_as
+from benchmarks.real_models.settings import load_as
 from lmpolicy import Hyperparameters, models
 from lmpolicy.comparison.methods import LM, LM_FROZEN, LM_RANDOM, RANDOM, RAW
 

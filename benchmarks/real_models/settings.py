@@ -8,9 +8,6 @@ from typing import Any
 
 from lmpolicy import Hyperparameters
 
-Changes = tuple[tuple[str, Any], ...]
-"""Names of settings with their values, sorted by name."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSettings(Hyperparameters):

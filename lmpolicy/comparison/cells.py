@@ -159,7 +159,7 @@ class _Rows:
             "seed": str(cell.seed),
             "pretraining_steps": "" if read is None else str(read),
             "threads": str(th.get_num_threads()),
-            "processor": _processor(prepared),
+            "processor": processor(None if prepared.model is None else prepared.model.device),
             "torch": str(th.__version__),
             "date": datetime.date.today().isoformat(),
             "settings": cell.settings,
@@ -219,11 +219,3 @@ class _Rows:
             )
             for sampled in either
         ]
-
-
-def _processor(prepared: Prepared) -> str:
-    """Name what the training runs on, as far as the system tells it."""
-    model = prepared.model
-    if model is not None and model.device.type == "cuda":
-        return th.cuda.get_device_name(model.device)
-    return processor()

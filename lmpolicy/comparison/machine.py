@@ -5,13 +5,19 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+import torch as th
 
-def processor() -> str:
-    """Return the name of the processor, as far as the system tells it.
+
+def processor(device: th.device | None = None) -> str:
+    """Return the name of the processor, as far as the system tells it; of a GPU where one computes.
 
     Where the name tells no model ("AMD EPYC", as virtual machines have it), family and model are added: processors with
     other instructions round otherwise, and the same seed then plays other episodes.
+
+    :param device: what computes; default: a CPU.
     """
+    if device is not None and device.type == "cuda":
+        return th.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
     return name_in(info.read_text()) if info.exists() else platform.processor() or platform.machine()
 

@@ -168,6 +168,9 @@ _MODELS = (
                 "normalize_reward": False,  # scaled to size 1, both make it sure of one action per state too soon
                 "normalize_advantage": False,
                 "ent_coef": (0.005, 0.0),
+                "lora": {"r": 64, "lora_alpha": 256, "last_layers": 15},  # fewer and Adamax stay at a third of the best
+                "optimizer": "RAdam",
+                "learning_rate": (3e-4, 3e-5),
             },
             "CliffWalking-v1": {"batch_size": 1024},
             "Taxi-v4": {"n_epochs": 5},
