@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
@@ -30,6 +31,8 @@ CHECKPOINTS = "checkpoints"
 MODEL, STATE, SCALING, ENVS = "model.zip", "training.json", "scaling.pickle", "envs.pickle"
 """Files of a checkpoint: the learner; what is counted, as JSON; state of reward scaling; state of the envs, if it can
 be copied."""
+LOCK, PATIENCE = ".lock", 3.0
+"""File that a training holds in the folder of its run; seconds that another waits, for one that just ends."""
 
 
 class Checkpoints(BaseCallback):
@@ -56,6 +59,7 @@ class Checkpoints(BaseCallback):
     :param keep: number of complete checkpoints that are kept.
     :raises ValueError: if ``every`` or ``keep`` is not a positive integer; and when training starts, if the folder has
         checkpoints of a training that is further on than the learner. Resume it, or make a new folder.
+    :raises RuntimeError: when training starts, if another program trains in the folder: both would be spoilt.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, keep: int = 2) -> None:
@@ -68,11 +72,13 @@ class Checkpoints(BaseCallback):
         self._owns = False
         self._warned = False
         self._is_updated = False
+        self._lock: FileLock | None = None
 
     def _on_training_start(self) -> None:
         policy_of(self)
         place = self.folder / CHECKPOINTS
         place.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.folder.resolve() / LOCK)
         newest = newest_checkpoint(self.folder)
         if newest is not None and not self._owns:
             steps = json.loads((newest / STATE).read_text(encoding="utf-8"))["num_timesteps"]
@@ -100,6 +106,8 @@ class Checkpoints(BaseCallback):
     def _on_training_end(self) -> None:
         if self._is_updated:  # a rollout that a callback ended is not learnt from, and its last step is not noted
             self._write()
+        if self._lock is not None:
+            self._lock.release(force=True)
 
     def _write(self) -> None:
         place = self.folder / CHECKPOINTS
@@ -118,6 +126,22 @@ class Checkpoints(BaseCallback):
             unwanted = draft_beside(old)
             os.replace(old, unwanted)
             shutil.rmtree(unwanted)
+
+
+def _locked(path: Path) -> FileLock:
+    """Take the lock of a folder. The system gives it back when the program ends, however it ends.
+
+    A training that Ctrl-C ended does not give it back, so this program may always take it again.
+    """
+    lock = FileLock(path, is_singleton=True, thread_local=False)
+    try:
+        lock.acquire(timeout=0 if lock.is_locked else PATIENCE)
+    except Timeout:
+        raise RuntimeError(
+            f"another program trains in {path.parent} now. Wait for it or end it, or train in a folder of your "
+            "own, lmpolicy.new_run(...)"
+        ) from None
+    return lock
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

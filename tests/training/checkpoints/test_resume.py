@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from filelock import FileLock, Timeout
 from helpers.policy_tools import corridor, ppo
 from helpers.resuming import WIDTH, Kill, Killed, Run, assert_same, state
 from stable_baselines3 import A2C, PPO
@@ -25,6 +26,7 @@ from lmpolicy import (
     PerEnvRewardNormalization,
     WatchLearning,
 )
+from lmpolicy.files import numbered
 
 
 def small(env_id: str, **options: Any) -> Run:
@@ -187,6 +189,23 @@ def test_a_folder_of_another_run_is_refused(llama: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"32 env steps on. Go on with lmpolicy\.resume\("):
         ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, Checkpoints(tmp_path))
     assert lmpolicy.resume(tmp_path, make_vec_env(corridor, 2), device="cpu").num_timesteps == 2 * WIDTH
+
+
+def test_a_folder_in_which_another_program_trains_is_refused(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lmpolicy.training.checkpoints.checkpoints, "PATIENCE", 0.0)
+    others = FileLock(tmp_path / ".lock")
+    with others, pytest.raises(RuntimeError, match=f"another program trains in {tmp_path} now. Wait for it or end it"):
+        ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, Checkpoints(tmp_path))
+    assert not numbered(tmp_path / "checkpoints"), "nothing is written"
+    run = Run(lambda: make_vec_env(corridor, 2, seed=0), lambda env: ppo(llama, env))
+    run.killed(tmp_path, 4 * WIDTH, at=2 * WIDTH + 1)
+    with pytest.raises(Timeout), others.acquire(timeout=0):
+        pass  # as after Ctrl-C in a notebook: this program may go on, and no other one yet
+    assert run.resumed(tmp_path, 4 * WIDTH).num_timesteps == 4 * WIDTH
+    with others.acquire(timeout=0):
+        assert others.is_locked, "given back"
 
 
 def test_a_second_training_of_the_same_learner_goes_on(llama: str, tmp_path: Path) -> None:
