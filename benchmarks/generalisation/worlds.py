@@ -94,6 +94,8 @@ PHRASING = {
     r"steps? (left|right)": r"to the \1",
 }
 BUT_FORWARD = {pattern: word for pattern, word in PHRASING.items() if pattern not in FORWARD}
+AHEAD = {r"(steps?) forward": r"\1 ahead"}
+NO_STEPS = {r"steps? forward": "forward"}
 SYNONYMS = {
     "turn left": "rotate left",
     "turn right": "rotate right",
@@ -120,6 +122,8 @@ GRID = (
     in_other_words("another phrasing", PHRASING),
     in_other_words("the same, but steps forward", BUT_FORWARD),
     in_other_words("ahead in place of steps forward", FORWARD),
+    in_other_words("the same, but steps ahead", {**BUT_FORWARD, **AHEAD}),
+    in_other_words("forward in place of steps forward", NO_STEPS),
     Condition("a room of 12 x 12 instead of 8 x 8", {"training_wrapper": as_trained}, {"room_size": 12}),
 )
 COINS = {"challenge": "coin_collector", "level": 5, "games": 100}
