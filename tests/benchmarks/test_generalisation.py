@@ -54,6 +54,9 @@ def test_a_row_for_each_model_seed_and_condition(
     for player in ("random", "smollm2"):
         again = command("--model", player, "--seeds", "3")
         assert again == rows, "nothing is run again"
+    more = command("--model", "random", "smollm2", "--seeds", "3", "--set", "last_layers=1")[len(rows) :]
+    assert [row["model"] for row in more] == ["smollm2, last_layers=1"] * len(names), "of random play, nothing changes"
+    assert not {row["settings"] for row in more} & {row["settings"] for row in rows}
     with pytest.raises(SystemExit, match="delete its row"):
         command("--model", "smollm2", "--seeds", "3", "--steps", "64")
     with pytest.raises(SystemExit, match="delete its row"):
@@ -178,6 +181,12 @@ def test_conditions_change_what_they_name() -> None:
     assert "turn left" not in prompts["synonyms of actions"][0]
     assert "Your task: go to" in prompts["another phrasing"][0]
     assert "You see" not in prompts["another phrasing"][0].partition("[user]")[2]
+    kept = " ".join(prompts["the same, but steps ahead"])
+    assert re.search(r"\d steps? ahead", kept)
+    assert not re.search("steps? forward", kept)
+    bare = " ".join(prompts["forward in place of steps forward"])
+    assert re.search(r"a \w+ \w+ \d forward", bare)
+    assert not re.search("steps? forward", bare)
     rooms = settings_of("grid", GRID[-1]).make_env(0, 1).get_attr("unwrapped")[0]
     assert rooms.width == 12
 

@@ -32,7 +32,7 @@ MODEL, STATE, SCALING, ENVS = "model.zip", "training.json", "scaling.pickle", "e
 """Files of a checkpoint: the learner; what is counted, as JSON; state of reward scaling; state of the envs, if it can
 be copied."""
 LOCK, PATIENCE = ".lock", 3.0
-"""File that a training holds in the folder of its run; seconds that another waits, for one that just ends."""
+"""File that a training holds in the folder of its checkpoints; seconds that another waits, for one that just ends."""
 
 
 class Checkpoints(BaseCallback):
@@ -78,7 +78,7 @@ class Checkpoints(BaseCallback):
         policy_of(self)
         place = self.folder / CHECKPOINTS
         place.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.folder.resolve() / LOCK)
+        self._lock = _locked(place.resolve() / LOCK)
         newest = newest_checkpoint(self.folder)
         if newest is not None and not self._owns:
             steps = json.loads((newest / STATE).read_text(encoding="utf-8"))["num_timesteps"]
@@ -138,7 +138,7 @@ def _locked(path: Path) -> FileLock:
         lock.acquire(timeout=0 if lock.is_locked else PATIENCE)
     except Timeout:
         raise RuntimeError(
-            f"another program trains in {path.parent} now. Wait for it or end it, or train in a folder of your "
+            f"another program trains in {path.parent.parent} now. Wait for it or end it, or train in a folder of your "
             "own, lmpolicy.new_run(...)"
         ) from None
     return lock

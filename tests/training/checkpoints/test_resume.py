@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(llama: str, tmp_path: Path, monk
     model = ppo(llama, make_vec_env(corridor, 2, seed=0))
     with pytest.raises(OSError, match="no space left"):
         model.learn(4 * WIDTH, Checkpoints(tmp_path))
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1", "2"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [".lock", "1", "2"]
 
 
 def test_a_checkpoint_is_taken_after_the_update(llama: str, tmp_path: Path) -> None:
@@ -151,11 +151,9 @@ def test_a_checkpoint_is_taken_after_the_update(llama: str, tmp_path: Path) -> N
 
 def test_the_last_complete_checkpoints_are_kept(llama: str, tmp_path: Path) -> None:
     ppo(llama, make_vec_env(corridor, 2, seed=0)).learn(5 * WIDTH, Checkpoints(tmp_path, every=2, keep=2))
-    kept = {
-        path.name: json.loads((path / "training.json").read_text()) for path in (tmp_path / "checkpoints").iterdir()
-    }
-    steps = {name: one["num_timesteps"] for name, one in kept.items()}
-    assert steps == {"3": 4 * WIDTH, "4": 5 * WIDTH}, "before rollouts 1, 3 and 5, and at the end"
+    kept = numbered(tmp_path / "checkpoints")
+    steps = {key: json.loads((path / "training.json").read_text())["num_timesteps"] for key, path in kept.items()}
+    assert steps == {3: 4 * WIDTH, 4: 5 * WIDTH}, "before rollouts 1, 3 and 5, and at the end"
 
 
 def test_what_a_killed_save_left_is_no_checkpoint(llama: str, tmp_path: Path) -> None:
@@ -195,7 +193,8 @@ def test_a_folder_in_which_another_program_trains_is_refused(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lmpolicy.training.checkpoints.checkpoints, "PATIENCE", 0.0)
-    others = FileLock(tmp_path / ".lock")
+    (tmp_path / "checkpoints").mkdir()
+    others = FileLock(tmp_path / "checkpoints" / ".lock")
     with others, pytest.raises(RuntimeError, match=f"another program trains in {tmp_path} now. Wait for it or end it"):
         ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, Checkpoints(tmp_path))
     assert not numbered(tmp_path / "checkpoints"), "nothing is written"
