@@ -139,7 +139,7 @@ def _locked(path: Path) -> FileLock:
     except Timeout:
         raise RuntimeError(
             f"another program trains in {path.parent.parent} now. Wait for it or end it, or train in a folder of your "
-            "own, lmpolicy.new_run(...)"
+            f"own, lmpolicy.new_run(...). If there is none, delete {path}"
         ) from None
     return lock
 
