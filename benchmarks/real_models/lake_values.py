@@ -26,7 +26,7 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import read_rows
 from benchmarks.common.settings import setting
 from benchmarks.learning.tasks import BY_NAME, lm_settings
-from benchmarks.real_models.methods import METHODS, folder_of, settings_for
+from benchmarks.real_models.methods import folder_of, method_named, settings_for
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.comparison.evaluating import one_thread
 from lmpolicy.files import write_table
@@ -104,24 +104,32 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", default="smollm2", help="as in real_models, such as last-15")
     parser.add_argument("--set", nargs="+", default=[], type=setting, metavar="NAME=VALUE", help="as in real_models")
     parser.add_argument("--models", type=Path, help="folder of the trainings; default: that of trials")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / FILE, help="file")
     args = parser.parse_args(argv)
     args.set = tuple(sorted(dict(args.set).items()))
+    try:
+        args.name = folder_of(method_named(args.method), args.set)
+    except ValueError as error:
+        parser.error(str(error))
+    args.file = (
+        (args.models or RESULTS / "real_models" / "trials" / TASK) / args.name / "models" / f"lm-{args.seed}.zip"
+    )
+    if not args.file.exists():
+        parser.error(f"{args.file} is not there: train it first with python -m benchmarks.real_models --tasks {TASK}")
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     one_thread()
-    method = METHODS["smollm2"]
-    folder = args.models or RESULTS / "real_models" / "trials" / TASK
-    name = folder_of(method, args.set)
-    model = PPO.load(folder / name / "models" / f"lm-{args.seed}.zip", device="cpu")
-    settings = settings_for(method.model, changes=args.set)(lm_settings(BY_NAME[TASK]))
+    method = method_named(args.method)
+    model = PPO.load(args.file, device="cpu")
+    settings = settings_for(method.model, method.variant, args.set)(lm_settings(BY_NAME[TASK]))
     env = settings.make_env(args.seed, 1, training=False)
-    key = {"settings": name, "seed": str(args.seed)}
+    key = {"settings": args.name, "seed": str(args.seed)}
     before = [row for row in read_rows(args.output) if {**row, **key} != row]
     write_table(args.output, FIELDS, [*before, *({**key, **row} for row in values_of(model, env, settings.gamma))])
     print(args.output)

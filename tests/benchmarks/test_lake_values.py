@@ -38,13 +38,17 @@ def test_values_are_those_of_many_sweeps() -> None:
     assert values[15] == values[5] == 0, "nothing follows the goal or a hole"
 
 
-def test_a_training_that_was_kept_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_was_kept_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = lmpolicy.hyperparameters("FrozenLake-v1", is_slippery=True)
     model = PPO(lmpolicy.LMActorCriticPolicy, settings.make_env(0, 1), device="cpu", **settings.ppo)
     name = "smollm2-135m-instruct+ent_coef=[0.02,0]"
     model.save(tmp_path / name / "models" / "lm-3.zip")
     file = tmp_path / "values.csv"
     given = ["--seed", "3", "--set", "ent_coef=[0.02, 0]", "--models", str(tmp_path), "--output", str(file)]
+    for wrong in (["--seed", "4"], ["--method", "last-15"], ["--method", "none"]):
+        with pytest.raises(SystemExit):
+            lake_values.main([*given, *wrong])
+    assert capsys.readouterr().err.count("is not there: train it first with python -m benchmarks.real_models") == 2
     for _ in range(2):  # the second time, in place of the first
         lake_values.main(given)
         rows = read_rows(file)
