@@ -78,7 +78,7 @@ class Checkpoints(BaseCallback):
         policy_of(self)
         place = self.folder / CHECKPOINTS
         place.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(place.resolve() / LOCK)
+        self._lock = claim(self.folder)
         newest = newest_checkpoint(self.folder)
         if newest is not None and not self._owns:
             steps = json.loads((newest / STATE).read_text(encoding="utf-8"))["num_timesteps"]
@@ -128,17 +128,21 @@ class Checkpoints(BaseCallback):
             shutil.rmtree(unwanted)
 
 
-def _locked(path: Path) -> FileLock:
-    """Take the lock of a folder. The system gives it back when the program ends, however it ends.
+def claim(folder: Path) -> FileLock:
+    """Take the lock of a run that has a folder of checkpoints. The system gives it back when the program ends.
 
     A training that Ctrl-C ended does not give it back, so this program may always take it again.
+
+    :param folder: folder of the run.
+    :raises RuntimeError: if another program has it.
     """
+    path = (folder / CHECKPOINTS).resolve() / LOCK
     lock = FileLock(path, is_singleton=True, thread_local=False)
     try:
         lock.acquire(timeout=0 if lock.is_locked else PATIENCE)
     except Timeout:
         raise RuntimeError(
-            f"another program trains in {path.parent.parent} now. Wait for it or end it, or train in a folder of your "
+            f"another program trains in {folder} now. Wait for it or end it, or train in a folder of your "
             f"own, lmpolicy.new_run(...). If there is none, delete {path}"
         ) from None
     return lock

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from lmpolicy.files import numbered
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.training.checkpoints.callback_state import load_callback_states
-from lmpolicy.training.checkpoints.checkpoints import ENVS, MODEL, SCALING, STATE, newest_checkpoint
+from lmpolicy.training.checkpoints.checkpoints import ENVS, MODEL, SCALING, STATE, claim, newest_checkpoint
 from lmpolicy.training.checkpoints.env_state import NotCopyableError, restore_envs, restore_scaling
 from lmpolicy.training.checkpoints.random_state import set_env_random_state, set_random_state
 
@@ -50,12 +50,14 @@ def resume(
     :param device: device of the model, as in SB3.
     :return: learner of the class that the run had. Call ``learn`` next, because other calls use random numbers.
     :raises FileNotFoundError: if the folder has no checkpoint; the message names folders that have.
+    :raises RuntimeError: if another program trains in the folder.
     :raises ValueError: if the envs are wrapped or counted in another way than those of the run. Make them as the run
         did.
     """
     place = newest_checkpoint(Path(folder))
     if place is None:
         raise FileNotFoundError(_nothing_in(Path(folder)))
+    claim(Path(folder)).release()  # callbacks cut files of the run, which nobody else may write to
     state = json.loads((place / STATE).read_text(encoding="utf-8"))
     learner: OnPolicyAlgorithm = _class(state["learner"]).load(place / MODEL, env=env, device=device, force_reset=False)
     venv = learner.get_env()

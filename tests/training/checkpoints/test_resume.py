@@ -203,8 +203,9 @@ def test_a_folder_in_which_another_program_trains_is_refused(
     with pytest.raises(Timeout), others.acquire(timeout=0):
         pass  # as after Ctrl-C in a notebook: this program may go on, and no other one yet
     assert run.resumed(tmp_path, 4 * WIDTH).num_timesteps == 4 * WIDTH
-    with others.acquire(timeout=0):
-        assert others.is_locked, "given back"
+    with others.acquire(timeout=0), pytest.raises(RuntimeError, match="another program trains in"):
+        run.resumed(tmp_path, 5 * WIDTH)
+    assert run.resumed(tmp_path, 5 * WIDTH).num_timesteps == 5 * WIDTH
 
 
 def test_a_second_training_of_the_same_learner_goes_on(llama: str, tmp_path: Path) -> None:
