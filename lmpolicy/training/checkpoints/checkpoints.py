@@ -83,6 +83,7 @@ class Checkpoints(BaseCallback):
         if newest is not None and not self._owns:
             steps = json.loads((newest / STATE).read_text(encoding="utf-8"))["num_timesteps"]
             if steps > self.model.num_timesteps:
+                self._lock.release(force=True)
                 raise ValueError(
                     f"{self.folder} has checkpoints of a run that is {steps} env steps on. Go on with "
                     f"lmpolicy.resume({str(self.folder)!r}, env=env), or begin in a new folder, lmpolicy.new_run(...)"

@@ -152,6 +152,7 @@ def test_a_checkpoint_is_taken_after_the_update(llama: str, tmp_path: Path) -> N
 def test_the_last_complete_checkpoints_are_kept(llama: str, tmp_path: Path) -> None:
     ppo(llama, make_vec_env(corridor, 2, seed=0)).learn(5 * WIDTH, Checkpoints(tmp_path, every=2, keep=2))
     kept = numbered(tmp_path / "checkpoints")
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {".lock", "3", "4"}, "and nothing else"
     steps = {key: json.loads((path / "training.json").read_text())["num_timesteps"] for key, path in kept.items()}
     assert steps == {3: 4 * WIDTH, 4: 5 * WIDTH}, "before rollouts 1, 3 and 5, and at the end"
 
@@ -185,7 +186,9 @@ def test_a_rollout_that_was_stopped_is_no_checkpoint(llama: str, tmp_path: Path)
 def test_a_folder_of_another_run_is_refused(llama: str, tmp_path: Path) -> None:
     ppo(llama, make_vec_env(corridor, 2)).learn(2 * WIDTH, Checkpoints(tmp_path))
     with pytest.raises(ValueError, match=r"32 env steps on. Go on with lmpolicy\.resume\("):
-        ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, Checkpoints(tmp_path))
+        ppo(llama, make_vec_env(corridor, 2)).learn(WIDTH, refused := Checkpoints(tmp_path))
+    with FileLock(tmp_path / "checkpoints" / ".lock").acquire(timeout=0):
+        assert refused.folder == tmp_path, "kept by its traceback, and holds no lock"
     assert lmpolicy.resume(tmp_path, make_vec_env(corridor, 2), device="cpu").num_timesteps == 2 * WIDTH
 
 
