@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -52,6 +52,14 @@ def setting(text: str) -> tuple[str, Any]:
     if not _suits(found, kind):
         raise SettingError(f"{text!r}: {name} is {meaning}, e.g. {name}={example}")
     return name, tuple(found) if isinstance(found, list) else found
+
+
+def sorted_changes(given: Iterable[tuple[str, Any]]) -> Changes:
+    """Sort settings by name; of one that is given twice, the last value counts.
+
+    :param given: what :func:`setting` has read.
+    """
+    return tuple(sorted(dict(given).items()))
 
 
 def tuning_seed(text: str | int) -> int:

@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.common.settings import setting
+from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.generalisation.cells import FIELDS, MODELS, RANDOM, Cell, Training, is_complete
 from benchmarks.generalisation.report import table
 from benchmarks.generalisation.worlds import WORLDS
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> None:
         for seed in args.seeds:
             for world in args.worlds:
                 for model in args.model:
-                    changes = () if model == RANDOM else tuple(sorted(dict(args.set).items()))
+                    changes = () if model == RANDOM else sorted_changes(args.set)
                     run(Training(world, model, seed, args.steps, args.device, changes), args)
     rows = read_rows(args.output)
     if not rows:

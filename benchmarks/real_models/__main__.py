@@ -45,7 +45,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.settings import setting
+from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.learning.tasks import BY_NAME, missing
 from benchmarks.real_models.methods import METHODS, MODEL, USUAL, described, method_named
 from benchmarks.real_models.parts import PLANS, Part, complete, parts, run_all
@@ -88,7 +88,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add_arguments(parser, RESULTS / NAME)
     args = parser.parse_args(argv)
     try:
-        args.set = tuple(sorted(dict(args.set).items()))
+        args.set = sorted_changes(args.set)
         asked = [method_named(name) for name in args.methods]
     except ValueError as error:
         parser.error(str(error))

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.settings import setting
+from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.learning.tasks import BY_NAME, lm_settings
 from benchmarks.real_models.methods import METHODS, folder_of, method_named, settings_for
 from benchmarks.real_models.parts import PLANS
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--episodes", type=positive, default=8, help="of a snapshot")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / "probabilities")
     args = parser.parse_args(argv)
-    method, changes = method_named(args.method), tuple(sorted(dict(args.set).items()))
+    method, changes = method_named(args.method), sorted_changes(args.set)
     settings = settings_for(method.model, method.variant, changes)(lm_settings(BY_NAME[args.task]))
     settings = replace(settings, total_timesteps=max(PLANS[args.task].steps, args.steps + 1))
     rollout = settings.n_envs * settings.n_steps

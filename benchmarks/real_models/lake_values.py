@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import read_rows
-from benchmarks.common.settings import setting
+from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.learning.tasks import BY_NAME, lm_settings
 from benchmarks.real_models.methods import folder_of, method_named, settings_for
 from lmpolicy import LMActorCriticPolicy
@@ -109,14 +109,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--models", type=Path, help="folder of the trainings; default: that of trials")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / FILE, help="file")
     args = parser.parse_args(argv)
-    args.set = tuple(sorted(dict(args.set).items()))
+    args.set = sorted_changes(args.set)
     try:
         args.name = folder_of(method_named(args.method), args.set)
     except ValueError as error:
         parser.error(str(error))
-    args.file = (
-        (args.models or RESULTS / "real_models" / "trials" / TASK) / args.name / "models" / f"lm-{args.seed}.zip"
-    )
+    folder = args.models or RESULTS / "real_models" / "trials" / TASK
+    args.file = folder / args.name / "models" / f"lm-{args.seed}.zip"
     if not args.file.exists():
         parser.error(f"{args.file} is not there: train it first with python -m benchmarks.real_models --tasks {TASK}")
     return args

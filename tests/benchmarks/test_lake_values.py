@@ -48,7 +48,9 @@ def test_a_training_that_was_kept_is_read(tmp_path: Path, capsys: pytest.Capture
     for wrong in (["--seed", "4"], ["--method", "last-15"], ["--method", "none"]):
         with pytest.raises(SystemExit):
             lake_values.main([*given, *wrong])
-    assert capsys.readouterr().err.count("is not there: train it first with python -m benchmarks.real_models") == 2
+    told = capsys.readouterr().err
+    assert told.count("is not there: train it first with python -m benchmarks.real_models") == 2
+    assert "no such method: none" in told
     for _ in range(2):  # the second time, in place of the first
         lake_values.main(given)
         rows = read_rows(file)
