@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from lmpolicy.cli.values import check_setting
 from lmpolicy.lm.guard import NonFiniteError
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
+from lmpolicy.training.callbacks import CoefficientSchedule
 from lmpolicy.training.checkpoints.checkpoints import MODEL, Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
 from lmpolicy.training.checkpoints.saving import new_run, save
@@ -234,18 +235,29 @@ def _learn(
     )
     if model.device.type == "cpu" and (remark := busy_remark(threads)):
         console.print(remark)
-    bar, begun, interrupted = TrainingBar(console, total), time.perf_counter(), False
+    begun = time.perf_counter()
     try:
-        model.learn(left, callback=[bar, *callbacks], reset_num_timesteps=False)
-    except KeyboardInterrupt:
-        interrupted = True
+        interrupted = _interrupted(model, left, [TrainingBar(console, total), *callbacks])
     except NonFiniteError as error:
         raise NonFiniteError(
             f"{error}. On the command line, lmpolicy train --settings {folder / FILE} --set NAME=VALUE begins anew "
             "with another setting"
         ) from error
-    finally:
-        bar.close()
     seconds = time.perf_counter() - begun
     save(model, folder / MODEL)
     return Trained(folder, model.num_timesteps, mean_return(model.ep_info_buffer or ()), seconds, interrupted)
+
+
+def _interrupted(model: OnPolicyAlgorithm, steps: int, callbacks: Sequence[BaseCallback]) -> bool:
+    """Train to the end, or until Ctrl-C; return whether it was that."""
+    try:
+        model.learn(steps, callback=[*callbacks], reset_num_timesteps=False)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, TrainingBar):
+                callback.close()
+            if isinstance(callback, CoefficientSchedule):
+                callback.put_back()  # into what is saved belongs the learner's own, not that of half an update
+    return False

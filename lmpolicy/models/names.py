@@ -191,7 +191,7 @@ _MODELS = (
             "minigrid": _GRIDS,
             "BabyAI-GoToObj-v0": {**_GRIDS, "score_normalization": "token"},  # their sum prefers the shortest
             "Blackjack-v1": {
-                **_SMALL_STEPS,  # smaller adapters hardly tell totals apart; the first steps of Adam make it always stick
+                **_SMALL_STEPS,  # smaller adapters hardly tell totals apart, and Adam makes it always stick
                 "total_timesteps": 39_936,
                 "n_envs": 16,
                 "n_steps": 64,

@@ -76,7 +76,7 @@ class CriticWarmup(BaseCallback):
         policy_of(self).critic_only = False
 
 
-class _Schedule(BaseCallback):
+class CoefficientSchedule(BaseCallback):
     """Change a coefficient of the updates linearly over the training.
 
     The coefficient of an update belongs to the same progress as its learning rate, which SB3 counts to the end of the
@@ -116,7 +116,7 @@ class _Schedule(BaseCallback):
         self._resumed = state["own"]
 
     def _on_training_start(self) -> None:
-        self._put_back()  # if a training was interrupted by an error
+        self.put_back()  # if a training was interrupted by an error
         owner = self.owner()
         self._own = owner, self.get(owner) if self._resumed is None else self._resumed
         self._resumed = None
@@ -135,15 +135,16 @@ class _Schedule(BaseCallback):
         self.set(self._own[0], self.end + (self.start - self.end) * left)
 
     def _on_training_end(self) -> None:
-        self._put_back()
+        self.put_back()
 
-    def _put_back(self) -> None:
+    def put_back(self) -> None:
+        """Give back the coefficient of before the training, also where an update was interrupted."""
         if self._own is not None:
             self.set(*self._own)
             self._own = None
 
 
-class EntropySchedule(_Schedule):
+class EntropySchedule(CoefficientSchedule):
     """Change PPO's ``ent_coef`` linearly over the training.
 
     A large coefficient at the beginning makes the policy explore. A small one at the end lets the policy become sure.
@@ -174,7 +175,7 @@ class EntropySchedule(_Schedule):
         owner.ent_coef = value
 
 
-class ReferenceSchedule(_Schedule):
+class ReferenceSchedule(CoefficientSchedule):
     """Change the weight of a :class:`~lmpolicy.Reference` linearly over the training.
 
     A large weight at the beginning keeps what the policy has learnt from demonstrations, while the critic is not good

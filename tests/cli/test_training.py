@@ -70,7 +70,9 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(whole: str, monkeypatch: pytest.Mon
         done = lmpolicy("train", ENV, *LONGER)
     assert done.code == 130
     run = done.out.split("lmpolicy train --resume ")[1].split()[0]
-    assert PPO.load(Path(run) / "model.zip", device="cpu").num_timesteps == 192
+    kept = PPO.load(Path(run) / "model.zip", device="cpu")
+    assert kept.num_timesteps == 192
+    assert kept.ent_coef == PPO.load(Path(whole) / "model.zip", device="cpu").ent_coef > 0  # not that of the update
     succeed("train", "--resume", run)
     assert_equal(weights(run), weights(whole))
     for name in ("time/total_timesteps", "rollout/ep_rew_mean", "train/loss", "train/approx_kl"):
