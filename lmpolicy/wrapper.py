@@ -16,10 +16,11 @@ from lmpolicy.text.action_masks import MASK, find_action_masks
 from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
-from lmpolicy.text.env_words import EnvWords, Reading
+from lmpolicy.text.env_words import Change, EnvWords, Reading
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
+from lmpolicy.text.word_dropout import check_word_dropout, leave_out_words
 
 
 class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
@@ -74,7 +75,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param render_mode: ``"ansi"``: :meth:`render` returns what the agent reads. Default: the env's render mode (where
         ``"ansi"`` means the prompt, too).
     :param action_mode: ``"score"``: the policy chooses among phrases. ``"generate"``: the policy writes. The parameters
-        below are for ``"generate"``.
+        below are for ``"generate"``, but for the last two.
     :param tokenizer: the tokenizer of the policy's model: what the policy takes as ``model``, or a Transformers
         tokenizer; ``None``: that of the bundled LM.
     :param max_new_tokens: longest answer in tokens.
@@ -86,8 +87,12 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     :param parse_error_reward: by default -1; choose it in proportion to the env's rewards.
     :param fallback_action: a phrase or an action of the env. Default: the first legal phrase, or where there are no
         phrases the action nearest to 0.
+    :param word_dropout: share of the words of each observation that are left out at random in training, such as 0.15.
+        What a policy learns then hangs on no single word. System prompt and phrases keep all of theirs. Prompts hardly
+        repeat then, which takes longer.
     :param training: ``False`` for evaluation: rewards are the env's own, without ``parse_error_reward``, so that
-        ``evaluate_policy`` and ``EvalCallback`` report the env's own returns. Also an attribute.
+        ``evaluate_policy`` and ``EvalCallback`` report the env's own returns, and observations have all their words.
+        Also an attribute.
     :raises TypeError: if ``env`` is not a single Gymnasium env, or its actions cannot be listed.
     :raises ValueError: if the system prompt and the phrases alone do not fit (the message says what would), or the
         task does not fit the env, or a parameter is out of range.
@@ -113,6 +118,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         on_parse_error: str = "penalize",
         parse_error_reward: float = -1.0,
         fallback_action: Any = None,
+        word_dropout: float = 0.0,
         training: bool = True,
     ) -> None:
         check_arguments(env, TextObservationWrapper, action_mode, history, render_mode)
@@ -125,11 +131,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
             "task": task,
             "max_prompt_bytes": max_prompt_bytes,
             "render_mode": render_mode,
+            "word_dropout": word_dropout,
             "training": training,
         }
         RecordConstructorArgs.__init__(self, **given, **words)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
+        self.word_dropout = check_word_dropout(word_dropout)
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
         self.task.bind(env)
@@ -186,7 +194,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         """Start an episode with an empty history.
 
-        :param seed: as in Gymnasium. It also seeds the random actions of ``on_parse_error="random"``.
+        :param seed: as in Gymnasium. It also seeds the random actions of ``on_parse_error="random"``, and which words
+            are left out.
         :param options: as in Gymnasium.
         :return: uint8 row ``(max_prompt_bytes,)`` and ``info``.
         :raises TypeError: if the env returns something else than an observation and a dict.
@@ -195,7 +204,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if seed is not None:
             self._random = np.random.default_rng(seed)
         self._now = None
-        self._now = self._words.first(observation, self._masked(info))
+        self._now = self._words.first(observation, self._masked(info), self._change)
         return self._now.row, {**info, "prompt_truncated": self._words.composer.shortened}
 
     def step(
@@ -215,11 +224,19 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         self._now = None  # after an error in reading, only a reset helps: the env has moved on
         told = info if terminated else self._masked(info)  # after the end, some envs cannot say what is legal
-        self._now = self._words.after(before, answer, observation, told, ended=terminated or truncated)
+        self._now = self._words.after(before, answer, observation, told, terminated or truncated, self._change)
         info = {**info, "prompt_truncated": self._words.composer.shortened, **answer.info}
         if answer.parse_error and self.training:
             reward += answer.penalty
         return self._now.row, reward, terminated, truncated, info
+
+    @property
+    def _change(self) -> Change | None:
+        """Return what is done to the words of an observation."""
+        return self._leave_out if self.word_dropout and self.training else None
+
+    def _leave_out(self, text: str) -> str:
+        return leave_out_words(text, self.word_dropout, self._random)
 
     def _masked(self, info: dict[str, Any]) -> dict[str, Any]:
         """Add the mask that the env's method returns now."""

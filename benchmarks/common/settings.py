@@ -16,6 +16,8 @@ Changes = tuple[tuple[str, Any], ...]
 """Names of settings with their values, sorted by name."""
 LORA = ("r", "lora_alpha", "last_layers")
 """What is a setting of LoRA: integers."""
+WORDS: Mapping[str, type] = {"history": int, "word_dropout": float}
+"""What is a setting of the wrapper, and its kind."""
 DEFAULTS = {one.name: one.default for one in fields(Hyperparameters) if one.name not in ("env_id", "total_timesteps")}
 EXAMPLES: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true"),
@@ -34,16 +36,16 @@ class SettingError(argparse.ArgumentTypeError, ValueError):
 def setting(text: str) -> tuple[str, Any]:
     """Read NAME=VALUE of a command line.
 
-    :param text: name of a setting of :class:`~lmpolicy.Hyperparameters` or of :data:`LORA`, and a value as JSON, e.g.
-        ``n_steps=32`` or ``learning_rate=[1e-3, 0]``.
+    :param text: name of a setting of :class:`~lmpolicy.Hyperparameters`, of :data:`LORA` or of :data:`WORDS`, and a
+        value as JSON, e.g. ``n_steps=32`` or ``learning_rate=[1e-3, 0]``.
     :return: name and value; a list is a tuple.
     :raises SettingError: if it is no setting, or no value that suits it.
     """
     name, _, value = text.partition("=")
-    known = [*LORA, *DEFAULTS]
+    known = [*LORA, *WORDS, *DEFAULTS]
     if name not in known:
         raise SettingError(f"{text!r} names no setting: {did_you_mean(name, known) or 'there are ' + ', '.join(known)}")
-    kind = int if name in LORA else type(DEFAULTS[name])
+    kind = int if name in LORA else WORDS[name] if name in WORDS else type(DEFAULTS[name])
     meaning, example = EXAMPLES.get(kind, ("JSON", "null"))
     try:
         found = json.loads(value)
@@ -100,10 +102,16 @@ def changed(settings: Hyperparameters, changes: Mapping[str, Any]) -> Hyperparam
     :param changes: what :func:`setting` has read.
     """
     given = dict(changes)
-    lora = {**given.pop("lora", settings.lora), **{name: given.pop(name) for name in LORA if name in given}}
+    lora = {**given.pop("lora", settings.lora), **_taken(given, LORA)}
+    words = {**given.pop("wrapper_kwargs", settings.wrapper_kwargs), **_taken(given, WORDS)}
     for name, value in given.items():
         before = getattr(settings, name)
         if isinstance(before, tuple) and not isinstance(value, tuple):
             begin, end = before
             given[name] = (value, value * end / begin if begin else value)
-    return replace(settings, lora=lora, **given)
+    return replace(settings, lora=lora, wrapper_kwargs=words, **given)
+
+
+def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take out what has one of some names."""
+    return {name: given.pop(name) for name in names if name in given}

@@ -143,9 +143,9 @@ class Cell:
         :param model: what was learnt; ``None``: random play.
         """
         begin, seed = time.perf_counter(), TEST_SEED + SEEDS * self.training.seed
-        # Rewards as they are, but with the draw of missions, which for an evaluation is no help.
+        # Rewards and words as they are, but with the draw of missions, which for an evaluation is no help.
         settings = replace(self.training.settings_on(self.condition), normalize_reward=False)
-        env = settings.make_env(seed, min(COPIES, self.episodes))
+        env = settings.make_env(seed, min(COPIES, self.episodes), word_dropout=0)
         player = RandomPlay(env, self.training.seed) if model is None else model
         numbers = evaluate(player, env, self.episodes, sampled=model is None, success=True, seed=seed)
         env.close()

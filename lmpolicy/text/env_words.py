@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from lmpolicy.text.task import TextTask
 
 Turns = tuple[tuple[str, str], ...]
 """What the agent read, and what it did, in earlier steps; the oldest first."""
+Change = Callable[[str], str]
+"""Makes other words of an observation's."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,23 @@ class EnvWords:
     def _make_composer(self) -> PromptComposer:
         return PromptComposer(self._rows, self.task, self.phrases, self.reader.instruction, self.reader.cue)
 
-    def first(self, observation: Any, info: dict[str, Any]) -> Reading:
+    def first(self, observation: Any, info: dict[str, Any], change: Change | None = None) -> Reading:
         """Read the first observation of an episode.
 
         :param observation: the env's own observation.
         :param info: the env's own info.
+        :param change: changes the words of the observation.
         """
-        return self._read(observation, info, (), {})
+        return self._read(observation, info, (), {}, change)
 
     def after(
-        self, before: Reading, answer: ReadAnswer, observation: Any, info: dict[str, Any], ended: bool
+        self,
+        before: Reading,
+        answer: ReadAnswer,
+        observation: Any,
+        info: dict[str, Any],
+        ended: bool,
+        change: Change | None = None,
     ) -> Reading:
         """Read the observation that followed an answer.
 
@@ -117,12 +126,13 @@ class EnvWords:
         :param observation: the env's own observation.
         :param info: the env's own info.
         :param ended: whether the episode ended with it.
+        :param change: changes the words of the observation.
         """
         history: Turns = ()
         if self.max_turns:
             history = (*before.history, (before.past_text, replace_surrogates(answer.text)))[-self.max_turns :]
         # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
-        return self._read(observation, info, history, before.legal if ended else {})
+        return self._read(observation, info, history, before.legal if ended else {}, change)
 
     def encode(self, observation: Any, info: dict[str, Any], history: Turns) -> NDArray[np.uint8]:
         """Make the row of any observation.
@@ -138,12 +148,19 @@ class EnvWords:
             raise self._no_phrase(info)
         return self.composer.compose(history, text, tuple(legal))[1]
 
-    def _read(self, observation: Any, info: dict[str, Any], history: Turns, otherwise: Mapping[str, Any]) -> Reading:
+    def _read(
+        self,
+        observation: Any,
+        info: dict[str, Any],
+        history: Turns,
+        otherwise: Mapping[str, Any],
+        change: Change | None,
+    ) -> Reading:
         """Put an observation into words.
 
         :param otherwise: the legal phrases where the env names none.
         """
-        text = self._describe(observation, "format_observation")
+        text = self._describe(observation, "format_observation", change)
         legal: Mapping[str, Any] = {} if otherwise and self._lacks_mask(info) else self._legal_in(observation, info)
         legal = legal or otherwise
         if not legal and self.phrases is not None:
@@ -153,7 +170,7 @@ class EnvWords:
         past_text = ""
         if self.max_turns:
             own = type(self.task).format_past is not TextTask.format_past
-            past_text = self._describe(observation, "format_past") if own else text
+            past_text = self._describe(observation, "format_past", change) if own else text
         prompt, row = self.composer.compose(history, text, tuple(legal))
         return Reading(prompt, row, legal, past_text, history)
 
@@ -193,9 +210,10 @@ class EnvWords:
                 'action_mode="score", give the task action_texts, or set action_mask = False on it to ignore the mask'
             )
 
-    def _describe(self, observation: Any, method: str) -> str:
+    def _describe(self, observation: Any, method: str, change: Change | None = None) -> str:
         """Put an observation into words by a method of the task."""
         text = getattr(self.task, method)(observation)
         if not isinstance(text, str):
             raise TypeError(f"{type(self.task).__name__}.{method} must return str, got {type(text).__name__}")
+        text = text if change is None else change(text)
         return text if text.isascii() else replace_surrogates(text)

@@ -63,6 +63,27 @@ def test_a_row_for_each_model_seed_and_condition(
         command("--model", "random", "--seeds", "3", "--episodes", "5")
 
 
+def test_words_are_left_out_in_training_alone(
+    command: Callable[..., list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, set[float]] = {"trained": set(), "tested": set()}
+    evaluate, learn = cells.evaluate, PPO.learn
+
+    def evaluated(player: Any, env: Any, *arguments: Any, **more: Any) -> dict[str, str]:
+        found["tested"].update(env.get_attr("word_dropout"))
+        return evaluate(player, env, *arguments, **more)
+
+    def learnt(model: PPO, *arguments: Any, **more: Any) -> PPO:
+        found["trained"].update(model.get_env().get_attr("word_dropout"))
+        return learn(model, *arguments, **more)
+
+    monkeypatch.setattr(cells, "evaluate", evaluated)
+    monkeypatch.setattr(PPO, "learn", learnt)
+    rows = command("--model", "bundled", "--seeds", "3", "--set", "word_dropout=0.5")
+    assert {row["model"] for row in rows} == {"bundled, word_dropout=0.5"}
+    assert found == {"trained": {0.5}, "tested": {0.0}}
+
+
 @pytest.mark.parametrize("world", ["grid", "wordings"])
 def test_it_goes_on_where_it_was_interrupted(
     world: str,

@@ -23,6 +23,8 @@ from lmpolicy import Hyperparameters
         ("target_kl=0.05", ("target_kl", 0.05)),
         ("lora_alpha=64", ("lora_alpha", 64)),
         ('lora={"r": 4}', ("lora", {"r": 4})),
+        ("word_dropout=0.15", ("word_dropout", 0.15)),
+        ("history=2", ("history", 2)),
     ],
 )
 def test_what_is_read(text: str, found: tuple[str, Any]) -> None:
@@ -37,6 +39,8 @@ def test_what_is_read(text: str, found: tuple[str, Any]) -> None:
         ("n_steps=3.5", "n_steps is an integer, e.g. n_steps=32"),
         ("n_steps=eight", "is no JSON: n_steps is an integer"),
         ("lora_alpha=1.5", "lora_alpha is an integer"),
+        ("history=0.5", "history is an integer"),
+        ("word_dropout=null", "word_dropout is a number"),
         ("normalize_reward=1", "true or false"),
         ("gamma", "gamma is a number"),
         ("gamma=true", "gamma is a number"),
@@ -61,3 +65,10 @@ def test_what_is_changed() -> None:
     assert found.lora == {"r": 4, "lora_alpha": 16}
     assert changed(before, {"lora": {"r": 2}, "lora_alpha": 4}).lora == {"r": 2, "lora_alpha": 4}
     assert changed(before, {}) == before
+
+
+def test_what_is_changed_of_the_wrapper() -> None:
+    before = Hyperparameters("CartPole-v1", wrapper_kwargs={"history": 1, "max_prompt_bytes": 999})
+    found = changed(before, {"word_dropout": 0.1, "history": 2})
+    assert found.wrapper_kwargs == {"history": 2, "max_prompt_bytes": 999, "word_dropout": 0.1}
+    assert changed(before, {}).wrapper_kwargs == before.wrapper_kwargs
