@@ -127,13 +127,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         words |= {"max_new_tokens": max_new_tokens, "close_with_phrase": close_with_phrase}
         words |= {"on_parse_error": on_parse_error, "parse_error_reward": parse_error_reward}
         words |= {"fallback_action": fallback_action}
-        given: dict[str, Any] = {
-            "task": task,
-            "max_prompt_bytes": max_prompt_bytes,
-            "render_mode": render_mode,
-            "word_dropout": word_dropout,
-            "training": training,
-        }
+        given: dict[str, Any] = {"task": task, "max_prompt_bytes": max_prompt_bytes, "render_mode": render_mode}
+        given |= {"word_dropout": word_dropout, "training": training}
         RecordConstructorArgs.__init__(self, **given, **words)
         gym.Wrapper.__init__(self, env)
         self._set_render_mode(render_mode)
