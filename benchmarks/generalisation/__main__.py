@@ -3,6 +3,7 @@
     python -m benchmarks.generalisation                                # the bundled LM and random play: hours
     make real && python -m benchmarks.generalisation --model smollm2   # SmolLM2-135M-Instruct; many hours per seed
     python -m benchmarks.generalisation --model bundled smollm2 --worlds grid --seeds 100
+    python -m benchmarks.generalisation --model smollm2 --worlds grid --cloned 100 --set word_dropout=0.15
     python -m benchmarks.generalisation --table                        # the table of what is there; runs nothing
 
 grid: trained on BabyAI-GoToObj-v0, but on no mission that names purple or a box; tested on such missions, with words
@@ -10,6 +11,8 @@ that neither training nor the bundled LM has read, with synonyms of actions, ano
 wordings: the same tests, after a training in three wordings side by side; none is the one that is tested.
 text: trained on games of TextWorld's coin collector; tested on games of the same size that it has not seen, on larger
 ones, on ones with side rooms, and on another challenge. Needs ``pip install "lmpolicy[textworld]"``.
+
+With --cloned, the policy learns what BabyAI's bot does in so many episodes of the grid, in place of PPO: minutes.
 
 Success is the share of --episodes episodes that reach the goal, most likely action; all play the same episodes. A row
 of generalisation.csv is a world, a condition, a model and a seed; seeds below 100 are for trials. It is added as soon
@@ -27,6 +30,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
 
+from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import add_rows, read_rows
 from benchmarks.common.settings import setting, sorted_changes
@@ -48,12 +52,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="settings, e.g. last_layers=4"
     )
+    parser.add_argument(
+        "--cloned", type=positive, default=0, metavar="EPISODES", help="clone the bot's episodes in place of PPO; grid"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--device", default="cpu", help="of the language model: auto, cpu, cuda")
     parser.add_argument("--checkpoints", type=Path, default=Path("runs/generalisation"), help="folder of trainings")
     parser.add_argument("--table", action="store_true", help="print the table of the file, and run nothing")
     parser.add_argument("--output", type=Path, default=RESULTS / "generalisation.csv", help="file")
     args = parser.parse_args(argv)
+    if args.cloned and args.worlds != ["grid"]:
+        parser.error("the bot plays one world alone: --cloned needs --worlds grid")
     if args.table:
         return args
     for world in args.worlds:
@@ -74,8 +83,9 @@ def main(argv: list[str] | None = None) -> None:
         for seed in args.seeds:
             for world in args.worlds:
                 for model in args.model:
-                    changes = () if model == RANDOM else sorted_changes(args.set)
-                    run(Training(world, model, seed, args.steps, args.device, changes), args)
+                    learns = model != RANDOM
+                    changes, cloned = (sorted_changes(args.set), args.cloned) if learns else ((), 0)
+                    run(Training(world, model, seed, args.steps, args.device, changes, cloned), args)
     rows = read_rows(args.output)
     if not rows:
         raise SystemExit(f"there is no row in {args.output}")

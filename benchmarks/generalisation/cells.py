@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.common.settings import Changes, changed, label_of
 from benchmarks.generalisation.worlds import WORDINGS, WORLDS, Condition, settings_of, training_env
-from lmpolicy import Checkpoints, Hyperparameters, LMActorCriticPolicy, resume, save
+from lmpolicy import Checkpoints, Demonstrations, Hyperparameters, LMActorCriticPolicy, resume, save, warm_start
 from lmpolicy.comparison.evaluating import evaluate
 from lmpolicy.comparison.fingerprints import OF_ENV, describe, describe_model, short_hash
 from lmpolicy.comparison.machine import processor
+from lmpolicy.envs.babyai_bot import babyai_bot
 from lmpolicy.training.checkpoints.checkpoints import CHECKPOINTS, newest_checkpoint
 from lmpolicy.training.random_play import RandomPlay
 
@@ -27,6 +29,8 @@ RANDOM = "random"
 """Random play, which stands beside the models."""
 MODELS = {RANDOM: None, "bundled": None, "smollm2": "smollm2-135m-instruct"}
 """Names of :mod:`lmpolicy.models`; ``None`` is the bundled LM."""
+EPOCHS, VALIDATION = 4, 0.05
+"""Of cloning."""
 COPIES, TEST_SEED, SEEDS = 50, 5_000_000, 1_000
 TRAINED = "trained.zip"
 """File of a model that has learnt, in the folder of its training."""
@@ -58,11 +62,14 @@ class Training:
     device: str = "cpu"
     changes: Changes = ()
     """Settings in place of the named ones."""
+    cloned: int = 0
+    """Episodes of BabyAI's bot that it is cloned from in place of PPO; 0: it learns by PPO."""
 
     @property
     def name(self) -> str:
         """Its model in the file: with the settings that are in place of the named ones."""
-        return ", ".join([self.model, *map(label_of, self.changes)])
+        how = [f"cloned from {self.cloned} episodes"] if self.cloned else []
+        return ", ".join([self.model, *how, *map(label_of, self.changes)])
 
     @property
     def settings(self) -> Hyperparameters:
@@ -83,8 +90,12 @@ class Training:
         """A few characters that change with whatever decides about what is learnt."""
         if self.model == RANDOM:
             return ""
-        what = describe(self.settings), describe_model(self.settings.model, False)
-        return short_hash((*what, describe(WORDINGS[self.world])) if self.world in WORDINGS else what)
+        what = (describe(self.settings), describe_model(self.settings.model, False))
+        more = [
+            *([describe(WORDINGS[self.world])] if self.world in WORDINGS else []),
+            *([self.cloned] if self.cloned else []),
+        ]
+        return short_hash((*what, *more))
 
     def folder(self, runs: Path) -> Path:
         """Where checkpoints are, and then what was learnt.
@@ -102,6 +113,8 @@ class Training:
         if (folder / TRAINED).exists():
             return PPO.load(folder / TRAINED, device=self.device)
         env = training_env(self.world, settings, self.seed)
+        if self.cloned:
+            return self._clone(env, folder / TRAINED)
         callbacks = [*settings.callbacks(), Checkpoints(folder)]
         if newest_checkpoint(folder) is None:
             model: OnPolicyAlgorithm = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)
@@ -114,6 +127,19 @@ class Training:
         env.close()
         save(model, folder / TRAINED)
         shutil.rmtree(folder / CHECKPOINTS)
+        return model
+
+    def _clone(self, env: VecEnv, path: Path) -> OnPolicyAlgorithm:
+        """Learn what BabyAI's bot does; it plays with the words of the training."""
+        settings = self.settings
+        played_in = settings.put_into_words(settings.make(), settings.wrapper_arguments)
+        played = Demonstrations.from_player(played_in, babyai_bot(played_in), self.cloned, self.seed)
+        model = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)
+        warm_start(model, played, EPOCHS, validation=VALIDATION, critic=False, seed=self.seed)
+        model.num_timesteps = len(played)  # of the bot
+        env.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(model, path)
         return model
 
 

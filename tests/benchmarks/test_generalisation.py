@@ -84,6 +84,31 @@ def test_words_are_left_out_in_training_alone(
     assert found == {"trained": {0.5}, "tested": {0.0}}
 
 
+def test_the_bot_is_cloned_in_the_words_of_the_training(
+    command: Callable[..., list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[lmpolicy.Demonstrations] = []
+    start = cells.warm_start
+
+    def started(model: PPO, demonstrations: lmpolicy.Demonstrations, *arguments: Any, **more: Any) -> Any:
+        played.append(demonstrations)
+        return start(model, demonstrations, *arguments, **more)
+
+    monkeypatch.setattr(cells, "warm_start", started)
+    monkeypatch.setattr(PPO, "learn", None)  # nothing is learnt by PPO
+    common = ("--model", "bundled", "random", "--seeds", "3", "--cloned", "2")
+    rows = command(*common)
+    assert [row["model"] for row in rows] == ["bundled, cloned from 2 episodes"] * len(GRID) + ["random"] * len(GRID)
+    assert {row["env_steps"] for row in rows} == {str(len(played[0])), "0"}
+    command(*common, "--set", "word_dropout=0.5")
+    whole, thinned = (sum(len(turn.prompt.messages[-1][1].split()) for turn in turns) for turns in played)
+    assert thinned < 0.7 * whole
+    assert command(*common) == command(*common, "--set", "word_dropout=0.5"), "nothing is run again"
+    with pytest.raises(SystemExit):
+        command(*common, "--worlds", "wordings")
+    assert "--cloned needs --worlds grid" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("world", ["grid", "wordings"])
 def test_it_goes_on_where_it_was_interrupted(
     world: str,
