@@ -90,12 +90,12 @@ class Training:
         """A few characters that change with whatever decides about what is learnt."""
         if self.model == RANDOM:
             return ""
-        what = (describe(self.settings), describe_model(self.settings.model, False))
-        more = [
-            *([describe(WORDINGS[self.world])] if self.world in WORDINGS else []),
-            *([self.cloned] if self.cloned else []),
-        ]
-        return short_hash((*what, *more))
+        what: list[Any] = [describe(self.settings), describe_model(self.settings.model, False)]
+        if self.world in WORDINGS:
+            what.append(describe(WORDINGS[self.world]))
+        if self.cloned:
+            what.append(self.cloned)
+        return short_hash(tuple(what))
 
     def folder(self, runs: Path) -> Path:
         """Where checkpoints are, and then what was learnt.

@@ -237,7 +237,7 @@ def _learn(
         console.print(remark)
     begun = time.perf_counter()
     try:
-        interrupted = _interrupted(model, left, [TrainingBar(console, total), *callbacks])
+        interrupted = _interrupted(model, left, TrainingBar(console, total), callbacks)
     except NonFiniteError as error:
         raise NonFiniteError(
             f"{error}. On the command line, lmpolicy train --settings {folder / FILE} --set NAME=VALUE begins anew "
@@ -248,16 +248,15 @@ def _learn(
     return Trained(folder, model.num_timesteps, mean_return(model.ep_info_buffer or ()), seconds, interrupted)
 
 
-def _interrupted(model: OnPolicyAlgorithm, steps: int, callbacks: Sequence[BaseCallback]) -> bool:
+def _interrupted(model: OnPolicyAlgorithm, steps: int, bar: TrainingBar, callbacks: Sequence[BaseCallback]) -> bool:
     """Train to the end, or until Ctrl-C; return whether it was that."""
     try:
-        model.learn(steps, callback=[*callbacks], reset_num_timesteps=False)
+        model.learn(steps, callback=[bar, *callbacks], reset_num_timesteps=False)
     except KeyboardInterrupt:
         return True
     finally:
+        bar.close()
         for callback in callbacks:
-            if isinstance(callback, TrainingBar):
-                callback.close()
             if isinstance(callback, CoefficientSchedule):
                 callback.put_back()  # into what is saved belongs the learner's own, not that of half an update
     return False
