@@ -177,7 +177,11 @@ _MODELS = (
                 "ent_coef": (0.005, 0.0),
                 **_SMALL_STEPS,
             },
-            "CliffWalking-v1": {**_SMALL_STEPS, "batch_size": 1024},
+            "CliffWalking-v1": {
+                **_SMALL_STEPS,
+                "batch_size": 1024,
+                "ent_coef": (0.06, -0.005),  # with less at first, one seed of three kept to the second-best way
+            },
             "Taxi-v4": {"n_epochs": 5},
             "lmpolicy/TomatoSalad-v0": {
                 "n_epochs": 5,  # ten take twice as long
