@@ -109,27 +109,31 @@ class Training:
 
         :param runs: folder of all trainings.
         """
-        folder, settings = self.folder(runs), self.settings
+        folder = self.folder(runs)
         if (folder / TRAINED).exists():
             return PPO.load(folder / TRAINED, device=self.device)
-        env = training_env(self.world, settings, self.seed)
-        if self.cloned:
-            return self._clone(env, folder / TRAINED)
+        env = training_env(self.world, self.settings, self.seed)
+        model = self._clone(env) if self.cloned else self._train(env, folder)
+        env.close()
+        folder.mkdir(parents=True, exist_ok=True)
+        save(model, folder / TRAINED)
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+        return model
+
+    def _train(self, env: VecEnv, folder: Path) -> OnPolicyAlgorithm:
+        """Learn by PPO, with a checkpoint of each rollout."""
+        settings = self.settings
         callbacks = [*settings.callbacks(), Checkpoints(folder)]
         if newest_checkpoint(folder) is None:
             model: OnPolicyAlgorithm = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)
-            model.learn(settings.total_timesteps, callback=callbacks)
-        else:
-            model = resume(folder, env, callbacks, self.device)
-            print(f"{self.world} {self.model} seed {self.seed}: goes on from {model.num_timesteps:,} env steps")
-            if (left := settings.total_timesteps - model.num_timesteps) > 0:
-                model.learn(left, callback=callbacks, reset_num_timesteps=False)
-        env.close()
-        save(model, folder / TRAINED)
-        shutil.rmtree(folder / CHECKPOINTS)
+            return model.learn(settings.total_timesteps, callback=callbacks)
+        model = resume(folder, env, callbacks, self.device)
+        print(f"{self.world} {self.model} seed {self.seed}: goes on from {model.num_timesteps:,} env steps")
+        if (left := settings.total_timesteps - model.num_timesteps) > 0:
+            model.learn(left, callback=callbacks, reset_num_timesteps=False)
         return model
 
-    def _clone(self, env: VecEnv, path: Path) -> OnPolicyAlgorithm:
+    def _clone(self, env: VecEnv) -> OnPolicyAlgorithm:
         """Learn what BabyAI's bot does; it plays with the words of the training."""
         settings = self.settings
         played_in = settings.put_into_words(settings.make(), settings.wrapper_arguments)
@@ -137,9 +141,6 @@ class Training:
         model = PPO(LMActorCriticPolicy, env, seed=self.seed, device=self.device, **settings.ppo)
         warm_start(model, played, EPOCHS, validation=VALIDATION, critic=False, seed=self.seed)
         model.num_timesteps = len(played)  # of the bot
-        env.close()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save(model, path)
         return model
 
 
