@@ -14,12 +14,12 @@ ones, on ones with side rooms, and on another challenge. Needs ``pip install "lm
 
 With --cloned, the policy learns what BabyAI's bot does in so many episodes of the grid, in place of PPO: minutes.
 
-Success is the share of --episodes episodes that reach the goal, most likely action; all play the same episodes. A row
-of generalisation.csv is a world, a condition, a model and a seed; seeds below 100 are for trials. It is added as soon
-as it is there, and rows that are there are skipped, so the same command goes on after an interruption; to repeat one,
-delete it. A training keeps a checkpoint of each rollout in --checkpoints, from which it goes on; at its end, what was
-learnt stays there for further tests. Different commands may run at the same time, with different worlds, models or
-seeds.
+Success is the share of --episodes episodes that reach the goal, with the most likely actions and with sampled ones;
+all play the same episodes. A row of generalisation.csv is a world, a condition, a model and a seed; seeds below 100 are
+for trials, and rows of before have no sampled actions. A row is added as soon as it is there, and rows that are there
+are skipped, so the same command goes on after an interruption; to repeat one, delete it. A training keeps a checkpoint
+of each rollout in --checkpoints, from which it goes on; at its end, what was learnt stays there for further tests.
+Different commands may run at the same time, with different worlds, models or seeds.
 """
 
 import argparse
@@ -105,7 +105,8 @@ def run(training: Training, args: argparse.Namespace) -> None:
     for cell in left:
         row = cell.test(model)
         add_rows(args.output, FIELDS, [row])
-        print(f"{', '.join(cell.key)}: {float(row['success']):.2f}, {row['test_seconds']} s", flush=True)
+        likely, sampled = (float(row[name]) for name in ("success", "sampled_success"))
+        print(f"{', '.join(cell.key)}: {likely:.2f}, sampled {sampled:.2f}, {row['test_seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

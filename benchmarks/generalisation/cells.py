@@ -40,6 +40,8 @@ FIELDS = (
     "env_steps",
     "success",
     "mean_length",
+    "sampled_success",
+    "sampled_mean_length",
     "episodes",
     "test_seconds",
     "threads",
@@ -165,7 +167,7 @@ class Cell:
         return short_hash((self.training.digest, self.condition.name, env, self.episodes, COPIES))
 
     def test(self, model: OnPolicyAlgorithm | None) -> dict[str, Any]:
-        """Play the condition with the most likely actions, or at random; return a row.
+        """Play the condition with the most likely actions and with sampled ones, or at random; return a row.
 
         :param model: what was learnt; ``None``: random play.
         """
@@ -174,14 +176,17 @@ class Cell:
         settings = replace(self.training.settings_on(self.condition), normalize_reward=False)
         env = settings.make_env(seed, min(COPIES, self.episodes), word_dropout=0)
         player = RandomPlay(env, self.training.seed) if model is None else model
-        numbers = evaluate(player, env, self.episodes, sampled=model is None, success=True, seed=seed)
+        sampled = evaluate(player, env, self.episodes, sampled=True, success=True, seed=seed)
+        likely = sampled if model is None else evaluate(player, env, self.episodes, False, success=True, seed=seed)
         env.close()
         return {
             **dict(zip(KEY, self.key, strict=True)),
             "env_steps": 0 if model is None else model.num_timesteps,
-            "success": numbers["mean_return"],
-            "mean_length": numbers["mean_length"],
-            "episodes": numbers["episodes"],
+            "success": likely["mean_return"],
+            "mean_length": likely["mean_length"],
+            "sampled_success": sampled["mean_return"],
+            "sampled_mean_length": sampled["mean_length"],
+            "episodes": likely["episodes"],
             "test_seconds": f"{time.perf_counter() - begin:.0f}",
             "threads": torch.get_num_threads(),
             "processor": processor(None if model is None else model.device),

@@ -45,7 +45,11 @@ def test_a_row_for_each_model_seed_and_condition(
     names = [one.name for one in GRID]
     expected = [("grid", name, model, seed) for seed in "34" for model in ("random", "smollm2") for name in names]
     assert [tuple(row[name] for name in cells.KEY) for row in rows] == expected
-    assert all(0 <= float(row["success"]) <= 1 and row["episodes"] == "4" for row in rows)
+    shares = ("success", "sampled_success")
+    assert all(0 <= float(row[name]) <= 1 and row["episodes"] == "4" for row in rows for name in shares)
+    alike = {(row["model"], row["mean_length"] == row["sampled_mean_length"]) for row in rows}
+    assert ("random", False) not in alike, "it has one way to play"
+    assert ("smollm2", False) in alike
     assert {row["env_steps"] for row in rows} == {"0", "48"}
     assert len({row["settings"] for row in rows}) == 2 * len(names), "for all seeds the same"
     assert "| grid | as trained |" in capsys.readouterr().out
