@@ -46,3 +46,11 @@ def test_what_does_not_agree_is_written_anew(tmp_path: Path, monkeypatch: pytest
     assert [line for line in lines if "the l" not in line and "the cl" not in line] == [
         line for line in PAGE.splitlines() if "the l" not in line and "the cl" not in line
     ]
+
+
+def test_a_new_cell_is_as_fine_as_the_finest_of_its_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = "<!-- table y.csv by world\nshare: {share}\n-->\n\n| world | share |\n|---|---|\n"
+    (tmp_path / "y.csv").write_text("world,share\none,1\ntwo,0.26\nthree,0.56\n")
+    (tmp_path / "page.md").write_text(f"# A page\n\n{head}| one | 1 |\n| two | 0.26 |\n| three | ? |\n")
+    monkeypatch.setattr(claims, "RESULTS", tmp_path)
+    assert "| three | 0.56 |" in filled(tmp_path / "page.md")

@@ -82,7 +82,7 @@ def _filled_cell(cell: str, templates: str, rows: list[Row], column: list[str]) 
     if len(figures_now) == len(values) and all(map(agrees, figures_now, values)):
         return cell  # with its footnotes
     shown = iter(NUMBER.findall(plain(cell)))
-    example = next((one for one in column if one not in ("", TO_FILL)), "")
+    example = max((one for one in column if one not in ("", TO_FILL)), key=_decimals, default="")
 
     def figures(found: re.Match[str]) -> str:
         return ", ".join(_written(value, next(shown, ""), example) for value in numbers(rows, found[1]))
@@ -90,13 +90,18 @@ def _filled_cell(cell: str, templates: str, rows: list[Row], column: list[str]) 
     return re.sub(r"\{(.*?)\}", figures, form)
 
 
+def _decimals(cell: str) -> int:
+    """How many decimals the figure of a cell has."""
+    return len(next(iter(NUMBER.findall(plain(cell))), "").partition(".")[2])
+
+
 def _written(value: float | None, shown: str, example: str) -> str:
-    """A number with the decimals and separators of the one that stood there, or of another in its column."""
+    """A number with the decimals and separators of the one that stood there, or of the finest in its column."""
     if value is None:
         return "–"
     new = "0" if value == round(value) else f"0.{'0' * DECIMALS}"
     like = shown or next(iter(NUMBER.findall(plain(example))), new)
-    decimals = len(like.partition(".")[2])
+    decimals = _decimals(like)
     written = f"{round(value, decimals) + 0.0:,.{decimals}f}"  # + 0.0: no -0.00
     if re.search(r"\d{4}", like) and abs(value) < 10_000:
         return written.replace(",", "")
