@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ class Training:
         env.close()
         folder.mkdir(parents=True, exist_ok=True)
         save(model, folder / TRAINED)
-        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+        if not self.cloned:
+            shutil.rmtree(folder / CHECKPOINTS)
         return model
 
     def _train(self, env: VecEnv, folder: Path) -> OnPolicyAlgorithm:
@@ -176,8 +178,9 @@ class Cell:
         settings = replace(self.training.settings_on(self.condition), normalize_reward=False)
         env = settings.make_env(seed, min(COPIES, self.episodes), word_dropout=0)
         player = RandomPlay(env, self.training.seed) if model is None else model
-        sampled = evaluate(player, env, self.episodes, sampled=True, success=True, seed=seed)
-        likely = sampled if model is None else evaluate(player, env, self.episodes, False, success=True, seed=seed)
+        play = partial(evaluate, player, env, self.episodes, success=True, seed=seed)
+        sampled = play(sampled=True)
+        likely = sampled if model is None else play(sampled=False)
         env.close()
         return {
             **dict(zip(KEY, self.key, strict=True)),
