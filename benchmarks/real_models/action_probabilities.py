@@ -8,7 +8,8 @@
 It trains as ``python -m benchmarks.real_models`` does, with the rates of a whole training, and stops early. At the
 beginning and every ``--every`` env steps, the policy plays episodes that begin alike each time, with sampled actions,
 and the training goes on as if nothing had been played. A thing that is never done can so be told from one that is done
-in vain: what has a probability near 0 wherever it is legal is not tried any more.
+in vain: what has a probability near 0 wherever it is legal is not tried any more. With ``--kept``, a model is looked at
+that was trained with these settings, such as one in the folder models/ beside results, and nothing is trained.
 
 Writes a row for each action and snapshot to trials/probabilities/TASK-METHOD-SETTINGS.csv in the folder of the results.
 """
@@ -23,6 +24,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+import lmpolicy
 from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.settings import setting, sorted_changes
@@ -80,22 +82,35 @@ def snapshot(model: PPO, env: VecEnv, episodes: int) -> list[Row]:
     ]
 
 
+def look(model: PPO, env: VecEnv, episodes: int) -> list[Row]:
+    """Take a snapshot, print it, and return its rows.
+
+    :param model: as in :func:`snapshot`.
+    :param env: one env, as evaluations have it.
+    :param episodes: how many.
+    """
+    found = snapshot(model, env, episodes)
+    told = ", ".join(f"{row['action']} {float(row['mean_probability']):.3f}" for row in found)
+    print(f"{model.num_timesteps:,} env steps: {told}", flush=True)
+    return found
+
+
 class Snapshots(BaseCallback):
     """Take a snapshot between rollouts, and end the training after the last.
 
-    :param look: takes the learner, and looks at it.
+    :param look_at: takes the learner, and looks at it.
     :param every: env steps from one snapshot to the next, whole rollouts.
     :param last: env steps of the last.
     """
 
-    def __init__(self, look: Callable[[PPO], None], every: int, last: int) -> None:
+    def __init__(self, look_at: Callable[[PPO], None], every: int, last: int) -> None:
         super().__init__()
-        self._look, self._every, self._last = look, every, last
+        self._look_at, self._every, self._last = look_at, every, last
 
     def _on_rollout_start(self) -> None:
         if self.num_timesteps % self._every == 0:
             before = random_state()
-            self._look(self.model)
+            self._look_at(self.model)
             set_random_state(before)
 
     def _on_step(self) -> bool:
@@ -113,21 +128,31 @@ def watch(settings: Hyperparameters, seed: int, every: int, last: int, episodes:
     """
     rows: list[Row] = []
     training, evaluation = settings.make_env(seed), settings.make_env(FIRST, 1, training=False)
-
-    def look(model: PPO) -> None:
-        found = snapshot(model, evaluation, episodes)
-        rows.extend(found)
-        told = ", ".join(f"{row['action']} {float(row['mean_probability']):.3f}" for row in found)
-        print(f"{model.num_timesteps:,} env steps: {told}", flush=True)
-
     try:
         model = PPO(LMActorCriticPolicy, training, seed=seed, device="cpu", **settings.ppo)
-        callbacks = [*settings.callbacks(), Snapshots(look, every, last)]
+        snapshots = Snapshots(lambda learner: rows.extend(look(learner, evaluation, episodes)), every, last)
+        callbacks = [*settings.callbacks(), snapshots]
         model.learn(settings.total_timesteps, callback=callbacks)
     finally:
         training.close()
         evaluation.close()
     return rows
+
+
+def look_at_kept(path: Path, settings: Hyperparameters, episodes: int) -> list[Row]:
+    """Return the rows of a model that was trained before.
+
+    :param path: of the model.
+    :param settings: of its training.
+    :param episodes: how many.
+    """
+    env = settings.make_env(FIRST, 1, training=False)
+    try:
+        model = lmpolicy.load(path, device="cpu")
+        assert isinstance(model, PPO)
+        return look(model, env, episodes)
+    finally:
+        env.close()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -140,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=positive, default=2_048, help="env steps of the last snapshot")
     parser.add_argument("--every", type=positive, help="env steps between snapshots, whole rollouts; default: one")
     parser.add_argument("--episodes", type=positive, default=8, help="of a snapshot")
+    parser.add_argument("--kept", type=Path, metavar="MODEL", help="look at this model, and train nothing")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_models" / "trials" / "probabilities")
     args = parser.parse_args(argv)
     method, changes = method_named(args.method), sorted_changes(args.set)
@@ -150,7 +176,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if every % rollout or args.steps % every:
         parser.error(f"--every and --steps are whole rollouts of {rollout} env steps")
     one_thread()
-    rows = watch(settings, args.seed, every, args.steps, args.episodes)
+    if args.kept is None:
+        rows = watch(settings, args.seed, every, args.steps, args.episodes)
+    else:
+        rows = look_at_kept(args.kept, settings, args.episodes)
     path = args.output / f"{args.task}-{folder_of(method, changes)}.csv"
     write_table(path, FIELDS, rows)
     print(path)

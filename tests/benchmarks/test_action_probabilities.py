@@ -67,6 +67,18 @@ def test_snapshots_leave_no_trace_in_the_training() -> None:
     th.testing.assert_close(weights(True), weights(False), rtol=0, atol=1e-5)
 
 
+def test_a_kept_model_is_looked_at_as_it_is(tmp_path: Path) -> None:
+    settings = replace(lm_settings(BY_NAME["tomato-salad"]), n_envs=2, n_steps=4, batch_size=8, n_epochs=1)
+    model = PPO(lmpolicy.LMActorCriticPolicy, settings.make_env(0), seed=0, device="cpu", **settings.ppo)
+    model.learn(8)
+    lmpolicy.save(model, tmp_path / "kept.zip")
+    rows = rows_of(tmp_path / "rows", "--kept", str(tmp_path / "kept.zip"))
+    assert {row["env_steps"] for row in rows} == {"8"}
+    first = lmpolicy.explain(model, settings.make_env(FIRST, 1, training=False).reset())
+    shares = {row["action"]: float(row["max_probability"]) for row in rows}
+    assert all(share <= shares[action] + 1e-5 for action, share in first.probabilities.items())
+
+
 def test_parts_of_rollouts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         rows_of(tmp_path, "--steps", "100")
