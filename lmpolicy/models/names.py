@@ -188,10 +188,6 @@ _MODELS = (
                 "ent_coef": (0.02, -0.01),  # with which three of three seeds serve; 0.05 was not tried
             },
             "lmpolicy/Household-v0": {"n_epochs": 5},
-            "lmpolicy/Household-v0 (task='entertainment')": {
-                "n_epochs": 5,
-                "ent_coef": (0.03, -0.01),  # with less, it unlearns to put things down before it needs a free hand
-            },
             "lmpolicy/TextWorld-v0": {
                 "optimizer": "Adam",  # with which it learns to collect coins; Adamax was not tried
                 "learning_rate": (7e-4, 0.0),

@@ -141,13 +141,6 @@ def test_settings_for_another_model_are_those_that_suit_it():
     assert taxi.for_model("smollm2-135m-instruct").n_steps == taxi.n_steps
     red_ball = lmpolicy.hyperparameters("BabyAI-GoToRedBallNoDists-v0").for_model("smollm2-135m-instruct")
     assert red_ball.n_epochs == entry.learning["minigrid"]["n_epochs"], "all envs of a package"
-    food, entertainment = (
-        lmpolicy.hyperparameters("lmpolicy/Household-v0", task=task).for_model("smollm2-135m-instruct")
-        for task in ("food", "entertainment")
-    )
-    assert food.n_epochs == entertainment.n_epochs == entry.learning["lmpolicy/Household-v0"]["n_epochs"]
-    assert entertainment.ent_coef == entry.learning["lmpolicy/Household-v0 (task='entertainment')"]["ent_coef"]
-    assert entertainment.ent_coef != food.ent_coef
 
 
 def test_how_phrases_are_scored_changes_with_the_model_only_where_it_was_tried() -> None:
