@@ -24,11 +24,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-import lmpolicy
 from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.learning.tasks import BY_NAME, lm_settings
+from benchmarks.real_models.kept import require_training
 from benchmarks.real_models.methods import METHODS, folder_of, method_named, settings_for
 from benchmarks.real_models.parts import PLANS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
@@ -148,9 +148,7 @@ def look_at_kept(path: Path, settings: Hyperparameters, episodes: int) -> list[R
     """
     env = settings.make_env(FIRST, 1, training=False)
     try:
-        model = lmpolicy.load(path, device="cpu")
-        assert isinstance(model, PPO)
-        return look(model, env, episodes)
+        return look(PPO.load(path, device="cpu"), env, episodes)
     finally:
         env.close()
 
@@ -175,6 +173,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     every = args.every or rollout
     if every % rollout or args.steps % every:
         parser.error(f"--every and --steps are whole rollouts of {rollout} env steps")
+    if args.kept is not None:
+        require_training(parser, args.kept, args.task)
     one_thread()
     if args.kept is None:
         rows = watch(settings, args.seed, every, args.steps, args.episodes)

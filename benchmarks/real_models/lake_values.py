@@ -26,6 +26,7 @@ from benchmarks.common.paths import RESULTS
 from benchmarks.common.rows import read_rows
 from benchmarks.common.settings import setting, sorted_changes
 from benchmarks.learning.tasks import BY_NAME, lm_settings
+from benchmarks.real_models.kept import require_training
 from benchmarks.real_models.methods import folder_of, method_named, settings_for
 from lmpolicy import LMActorCriticPolicy
 from lmpolicy.comparison.evaluating import one_thread
@@ -116,8 +117,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(str(error))
     folder = args.models or RESULTS / "real_models" / "trials" / TASK
     args.file = folder / args.name / "models" / f"lm-{args.seed}.zip"
-    if not args.file.exists():
-        parser.error(f"{args.file} is not there: train it first with python -m benchmarks.real_models --tasks {TASK}")
+    require_training(parser, args.file, TASK)
     return args
 
 

@@ -79,6 +79,13 @@ def test_a_kept_model_is_looked_at_as_it_is(tmp_path: Path) -> None:
     assert all(share <= shares[action] + 1e-5 for action, share in first.probabilities.items())
 
 
+def test_a_model_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        rows_of(tmp_path / "rows", "--kept", str(tmp_path / "kept.zip"))
+    told = capsys.readouterr().err
+    assert "kept.zip is not there: train it first with python -m benchmarks.real_models --tasks tomato-salad" in told
+
+
 def test_parts_of_rollouts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         rows_of(tmp_path, "--steps", "100")
