@@ -37,7 +37,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        # The site's builder copies files that pages link to, and knows no folders.
+        there = target.is_file() if (ROOT / "docs") in page.parents else target.exists()
+        if not there or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert not broken
 
