@@ -27,6 +27,7 @@ from lmpolicy.comparison.storage import (
     MODELS,
     UNFINISHED,
     add_cell,
+    check_like_other_seeds,
     is_complete,
     make_folder,
     read_runs,
@@ -178,6 +179,8 @@ def run_experiment(
     unfinished, models = (target / UNFINISHED if checkpoints else None), (target / MODELS if keep_models else None)
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
     waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
+    for cell in waiting:
+        check_like_other_seeds(cell, runs, target)
     make_folder(target)
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ the default was when the first results were made, so that those are still known 
 WEIGHTS = ".safetensors"
 MODEL_FILES = (".json", WEIGHTS, ".jinja")
 """Endings of the files that make a language model."""
+DIGEST = re.compile(r" [0-9a-f]{8}(?=['\" ])")
+"""Digest of a model's files, in what :func:`describe_cell` says of it."""
 LARGEST_READ = 2**26
 """Bytes of a file up to which it is read. Of larger ones, the size counts."""
 
@@ -134,6 +137,14 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return [f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in names]
+
+
+def without_digest(described: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the digest of the model's files, which another version of Transformers may write anew.
+
+    :param described: what :func:`describe_cell` returned.
+    """
+    return {name: DIGEST.sub("", value) if name == "model" else value for name, value in described.items()}
 
 
 def describe(value: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from lmpolicy.comparison.cells import FIELDS, Cell, Row
-from lmpolicy.comparison.fingerprints import describe_cell, differences
+from lmpolicy.comparison.fingerprints import describe_cell, differences, without_digest
 from lmpolicy.files import existing_folder, whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
@@ -73,7 +73,7 @@ def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str
         ordered = sorted(runs, key=lambda key: (order(key[0]), *key))
         write_table(folder / RUNS, FIELDS, (row for key in ordered for row in runs[key]))
         known = read_settings(folder)
-        known[cell.settings] = describe_cell(cell.experiment, cell.method, cell.facts)
+        known[cell.settings] = _described(cell)
         used = {row["settings"] for rows in runs.values() for row in rows}
         kept = {name: known[name] for name in sorted(known) if name in used}
         with whole_file(folder / SETTINGS) as file:
@@ -115,9 +115,40 @@ def is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
     before = rows[0]["settings"]
     if before == cell.settings:
         return True
-    now = describe_cell(cell.experiment, cell.method, cell.facts)
-    changed = differences(read_settings(folder).get(before, {}), now)
+    changed = differences(read_settings(folder).get(before, {}), _described(cell))
     raise OtherSettingsError(
         f"{cell} in {folder / RUNS} was run with other settings ({'; '.join(changed)}). To run it again, delete its "
         "rows in that file; to keep both, name another folder"
     )
+
+
+def check_like_other_seeds(cell: Cell, runs: Runs, folder: Path) -> None:
+    """Check that a mean over the seeds of a method stays one of the same settings, before a seed is added.
+
+    The model's files may be others: another version of Transformers may write them anew, with the same weights.
+
+    :param cell: one that is not complete.
+    :param runs: what :func:`read_runs` returned.
+    :param folder: folder of the comparison.
+    :raises OtherSettingsError: if seeds of the method were run with other settings; the message says which, and what
+        to do.
+    """
+    known, now = read_settings(folder), without_digest(_described(cell))
+    for (method, _), found in runs.items():
+        before = found[0]["settings"]
+        if method != cell.key[0] or before == cell.settings:
+            continue
+        changed = differences(without_digest(known.get(before, {})), now)
+        if changed:
+            same = sorted(
+                seed for (name, seed), rows in runs.items() if (name, rows[0]["settings"]) == (method, before)
+            )
+            raise OtherSettingsError(
+                f"{cell} would stand in {folder / RUNS} beside seed{'s' if len(same) > 1 else ''} "
+                f"{', '.join(map(str, same))}, run with other settings ({'; '.join(changed)}). To add it, use those; "
+                "to run all with these, delete the rows of the method in that file; to keep both, name another folder"
+            )
+
+
+def _described(cell: Cell) -> dict[str, str]:
+    return describe_cell(cell.experiment, cell.method, cell.facts)

@@ -203,6 +203,35 @@ def test_other_settings_are_named_and_not_mixed(run: Any) -> None:
     assert run.cells == []
 
 
+def test_a_seed_of_other_settings_does_not_stand_beside_the_others(run: Any, tmp_path: Path) -> None:
+    """A mean over seeds is one of the same budget, evaluations and settings."""
+    run(methods=["classic-raw", "random"], seeds=[0, 1])
+    before = (tmp_path / "found" / "runs.csv").read_bytes()
+    told = r"classic-raw seed 2 .* beside seeds 0, 1, .* other settings \(steps was 64, is 96\).*another folder"
+    with pytest.raises(ValueError, match=told):
+        run(methods=["classic-raw"], seeds=[2], steps=96)
+    with pytest.raises(ValueError, match=r"beside seeds 0, 1, .*\(every was 32, is 16\)"):
+        run(methods=["random", "classic-raw"], seeds=[2], every=16)
+    assert run.cells == []
+    assert (tmp_path / "found" / "runs.csv").read_bytes() == before
+    run(methods=["random"], seeds=[2], steps=96)
+    run(methods=["classic-raw"], seeds=[2])
+    assert run.cells == ["Side classic-raw seed 2"]
+
+
+def test_a_model_whose_files_were_written_anew_goes_on(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version of Transformers writes other files with the same weights."""
+    from lmpolicy.comparison import fingerprints
+
+    run(methods=["lm-frozen"])
+    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "bundled 01234567")
+    run(methods=["lm-frozen"], seeds=[1])
+    assert run.cells == ["Side lm-frozen seed 1"]
+    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "gpt2 01234567")
+    with pytest.raises(ValueError, match=r"beside seed 0, .*\(model was 'bundled', is 'gpt2'\)"):
+        run(methods=["lm-frozen"], seeds=[2])
+
+
 def test_help_is_in_training_alone(run: Any) -> None:
     def pay(env: Any) -> Any:
         from gymnasium.wrappers import TransformReward
