@@ -27,8 +27,7 @@ from lmpolicy.comparison.storage import (
     MODELS,
     UNFINISHED,
     add_cell,
-    check_like_other_seeds,
-    is_complete,
+    cells_to_run,
     make_folder,
     read_runs,
     remove_training,
@@ -178,9 +177,7 @@ def run_experiment(
     runs = read_runs(target)
     unfinished, models = (target / UNFINISHED if checkpoints else None), (target / MODELS if keep_models else None)
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
-    waiting = [cell for cell in cells if not is_complete(cell, runs, target)]
-    for cell in waiting:
-        check_like_other_seeds(cell, runs, target)
+    waiting = cells_to_run(cells, runs, target)
     make_folder(target)
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}

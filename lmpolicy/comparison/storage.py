@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -101,14 +101,22 @@ def read_settings(folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
-    """Check whether there is nothing to run.
+def cells_to_run(cells: Iterable[Cell], runs: Runs, folder: Path) -> list[Cell]:
+    """Find the cells that are not complete, and check before any work that the others fit to them.
 
-    :param cell: the cell.
+    :param cells: all that were asked for.
     :param runs: what :func:`read_runs` returned.
     :param folder: folder of the comparison.
-    :raises OtherSettingsError: if the cell was run with other settings; the message says which, and what to do.
+    :raises OtherSettingsError: if a cell, or another seed of its method, was run with other settings; the message says
+        which, and what to do.
     """
+    waiting = [cell for cell in cells if not _is_complete(cell, runs, folder)]
+    for cell in waiting:
+        _check_like_other_seeds(cell, runs, folder)
+    return waiting
+
+
+def _is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
     rows = runs.get(cell.key)
     if not rows:
         return False
@@ -122,16 +130,10 @@ def is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
     )
 
 
-def check_like_other_seeds(cell: Cell, runs: Runs, folder: Path) -> None:
+def _check_like_other_seeds(cell: Cell, runs: Runs, folder: Path) -> None:
     """Check that a mean over the seeds of a method stays one of the same settings, before a seed is added.
 
     The model's files may be others: another version of Transformers may write them anew, with the same weights.
-
-    :param cell: one that is not complete.
-    :param runs: what :func:`read_runs` returned.
-    :param folder: folder of the comparison.
-    :raises OtherSettingsError: if seeds of the method were run with other settings; the message says which, and what
-        to do.
     """
     known, now = read_settings(folder), without_digest(_described(cell))
     for (method, _), found in runs.items():
