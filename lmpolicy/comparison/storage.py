@@ -111,7 +111,7 @@ def cells_to_run(cells: Iterable[Cell], runs: Runs, folder: Path) -> list[Cell]:
         which, and what to do.
     """
     waiting = [cell for cell in cells if not _is_complete(cell, runs, folder)]
-    for cell in waiting:
+    for cell in {cell.method.name: cell for cell in reversed(waiting)}.values():  # settings are those of all seeds
         _check_like_other_seeds(cell, runs, folder)
     return waiting
 
@@ -135,19 +135,18 @@ def _check_like_other_seeds(cell: Cell, runs: Runs, folder: Path) -> None:
 
     The model's files may be others: another version of Transformers may write them anew, with the same weights.
     """
+    others: dict[str, list[int]] = {}
+    for (method, seed), rows in sorted(runs.items()):
+        if method == cell.method.name:
+            others.setdefault(rows[0]["settings"], []).append(seed)
+    if not others:
+        return
     known, now = read_settings(folder), without_digest(_described(cell))
-    for (method, _), found in runs.items():
-        before = found[0]["settings"]
-        if method != cell.key[0] or before == cell.settings:
-            continue
-        changed = differences(without_digest(known.get(before, {})), now)
-        if changed:
-            same = sorted(
-                seed for (name, seed), rows in runs.items() if (name, rows[0]["settings"]) == (method, before)
-            )
+    for before, seeds in others.items():
+        if changed := differences(without_digest(known.get(before, {})), now):
             raise OtherSettingsError(
-                f"{cell} would stand in {folder / RUNS} beside seed{'s' if len(same) > 1 else ''} "
-                f"{', '.join(map(str, same))}, run with other settings ({'; '.join(changed)}). To add it, use those; "
+                f"{cell} would stand in {folder / RUNS} beside seed{'s' if len(seeds) > 1 else ''} "
+                f"{', '.join(map(str, seeds))}, run with other settings ({'; '.join(changed)}). To add it, use those; "
                 "to run all with these, delete the rows of the method in that file; to keep both, name another folder"
             )
 
