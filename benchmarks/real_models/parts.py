@@ -44,7 +44,7 @@ PLANS = {
     "cliffwalking": Plan(81_920, 4_096, 100),
     "taxi": Plan(98_304, 8_192, 100),
     "babyai-redball": Plan(8_192, 1_024, 50),
-    "babyai-goobj": Plan(40_960, 4_096, 50),
+    "babyai-goobj": Plan(16_384, 2_048, 50),
     "textworld-coins": Plan(8_192, 1_024, 50),
     "textworld-side-rooms": Plan(16_384, 2_048, 50),
     "tomato-salad": Plan(8_192, 1_024, 100),
