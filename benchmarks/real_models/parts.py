@@ -49,7 +49,7 @@ PLANS = {
     "textworld-side-rooms": Plan(16_384, 2_048, 50),
     "tomato-salad": Plan(8_192, 1_024, 100),
     "household-food": Plan(10_240, 1_024, 100),
-    "household-entertainment": Plan(10_240, 1_024, 100),
+    "household-entertainment": Plan(20_480, 2_048, 100),
     "frozenlake": Plan(3_072, 3_072, 20),
     "blackjack": Plan(2_048, 2_048, 200),
 }
