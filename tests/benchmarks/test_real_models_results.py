@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,13 @@ import pytest
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
+from helpers.learning_tools import table
+
 from benchmarks.common.paths import RESULTS
 from benchmarks.real_models.parts import PLANS
-from lmpolicy.comparison.storage import RUNS, SETTINGS, read_settings
+from lmpolicy.comparison.result import SUMMARY_FILE
+from lmpolicy.comparison.storage import SETTINGS, read_runs, read_settings
+from lmpolicy.comparison.summary import SUMMARY, group_runs
 
 FOLDERS = [path.parent for task in PLANS for path in sorted((RESULTS / "real_models" / task).glob(f"*/{SETTINGS}"))]
 
@@ -27,18 +30,10 @@ def test_results_are_of_the_steps_and_evaluations_of_the_plan(folder: Path) -> N
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_the_summary_is_of_all_runs(folder: Path) -> None:
-    ends: dict[str, dict[str, float]] = {}
-    for run in _rows(folder / RUNS):  # in the order of env steps, so that the last one stays
-        if run["sampled"] == "0" or run["method"] in ("random", "bot", "expert"):
-            ends.setdefault(run["method"], {})[run["seed"]] = float(run["mean_return"])
-    summary = {row["method"]: (int(row["seeds"]), float(row["lowest_final"])) for row in _rows(folder / "summary.csv")}
-    expected = {method: (len(seeds), pytest.approx(min(seeds.values()), abs=1e-4)) for method, seeds in ends.items()}
-    assert summary == expected
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    kept = {row["method"]: row for row in table(folder / SUMMARY_FILE)}
+    threshold = float(next(iter(kept.values()))["threshold"])
+    groups = group_runs(read_runs(folder), folder.parent.name, threshold)
+    assert kept == {group.method: dict.fromkeys(SUMMARY, "") | group.summarize() for group in groups}
 
 
 def test_there_are_results() -> None:
