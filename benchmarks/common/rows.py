@@ -36,6 +36,29 @@ def add_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any
         writer.writerows(rows)
 
 
+def is_complete(rows: Iterable[Mapping[str, str]], key: Mapping[str, str], settings: str) -> bool:
+    """Whether the rows of a cell are there.
+
+    :param rows: of the file; the column ``settings`` has what tells settings apart, or nothing where that was not kept.
+    :param key: columns that tell the cell from others, with its values; one of them is ``seed``.
+    :param settings: what tells its settings from others.
+    :raises SystemExit: if the cell, or one that differs in the seed alone, was run with other settings: mixing both
+        would make the table wrong.
+    """
+    alike = [row for row in rows if all(row[name] == value for name, value in key.items() if name != "seed")]
+    others = {row["seed"] for row in alike if row["settings"] not in ("", settings)}
+    name = ", ".join(f"{name} {value}" if name == "seed" else value for name, value in key.items())
+    if key["seed"] in others:
+        raise SystemExit(f"{name} was run with other settings: delete its rows, or name another file with --output")
+    if others:
+        ran = f"seed{'s' * (len(others) > 1)} {', '.join(sorted(others, key=int))}"
+        raise SystemExit(
+            f"{name} would stand beside {ran}, run with other settings: delete their rows, or name another file with "
+            "--output"
+        )
+    return any(row["seed"] == key["seed"] for row in alike)
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
     """Open a file to append to, alone."""

@@ -32,9 +32,9 @@ import torch
 
 from benchmarks.common.numbers import positive
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.rows import add_rows, read_rows
+from benchmarks.common.rows import add_rows, is_complete, read_rows
 from benchmarks.common.settings import setting, sorted_changes
-from benchmarks.generalisation.cells import FIELDS, MODELS, RANDOM, Cell, Training, is_complete
+from benchmarks.generalisation.cells import FIELDS, MODELS, RANDOM, Cell, Training
 from benchmarks.generalisation.report import table
 from benchmarks.generalisation.worlds import WORLDS
 from benchmarks.learning.tasks import missing
@@ -100,13 +100,14 @@ def run(training: Training, args: argparse.Namespace) -> None:
     """
     rows = read_rows(args.output)
     cells = [Cell(training, condition, args.episodes) for condition in WORLDS[training.world][1]]
-    left = [cell for cell in cells if not is_complete(cell, rows)]
+    left = [cell for cell in cells if not is_complete(rows, cell.key, cell.digest)]
     model = training.learn(args.checkpoints) if left and training.model != RANDOM else None
     for cell in left:
         row = cell.test(model)
         add_rows(args.output, FIELDS, [row])
         likely, sampled = (float(row[name]) for name in ("success", "sampled_success"))
-        print(f"{', '.join(cell.key)}: {likely:.2f}, sampled {sampled:.2f}, {row['test_seconds']} s", flush=True)
+        told = f"{likely:.2f}, sampled {sampled:.2f}, {row['test_seconds']} s"
+        print(f"{', '.join(cell.key.values())}: {told}", flush=True)
 
 
 if __name__ == "__main__":

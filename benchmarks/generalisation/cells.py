@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -157,9 +156,10 @@ class Cell:
     episodes: int
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> dict[str, str]:
         """What tells its row from others."""
-        return self.training.world, self.condition.name, self.training.name, str(self.training.seed)
+        values = self.training.world, self.condition.name, self.training.name, str(self.training.seed)
+        return dict(zip(KEY, values, strict=True))
 
     @property
     def digest(self) -> str:
@@ -183,7 +183,7 @@ class Cell:
         likely = sampled if model is None else play(sampled=False)
         env.close()
         return {
-            **dict(zip(KEY, self.key, strict=True)),
+            **self.key,
             "env_steps": 0 if model is None else model.num_timesteps,
             "success": likely["mean_return"],
             "mean_length": likely["mean_length"],
@@ -197,18 +197,3 @@ class Cell:
             "date": datetime.date.today().isoformat(),
             "settings": self.digest,
         }
-
-
-def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
-    """Whether there is nothing to do.
-
-    :param cell: what would be done.
-    :param rows: of the file.
-    :raises SystemExit: if the cell was run with other settings: mixing both would make the table wrong.
-    """
-    found = [row for row in rows if tuple(row[name] for name in KEY) == cell.key]
-    if found and found[0]["settings"] not in ("", cell.digest):  # random play of before has none
-        raise SystemExit(
-            f"{', '.join(cell.key)} was run with other settings: delete its row, or name another file with --output"
-        )
-    return bool(found)

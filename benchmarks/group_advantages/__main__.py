@@ -24,8 +24,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.rows import add_rows, read_rows
-from benchmarks.group_advantages.cells import FIELDS, METHODS, TASKS, Cell, is_complete, perform
+from benchmarks.common.rows import add_rows, is_complete, read_rows
+from benchmarks.group_advantages.cells import FIELDS, METHODS, TASKS, Cell, perform
 from benchmarks.group_advantages.report import save_figure, table
 from benchmarks.learning.tasks import BY_NAME, missing
 
@@ -70,8 +70,9 @@ def main(argv: list[str] | None = None) -> None:
         if rows:
             save_figure(rows, args.output.with_suffix(".png"))
         return
-    for cell in args.cells:
-        if not is_complete(cell, read_rows(args.output)):
+    rows = read_rows(args.output)
+    for cell in [cell for cell in args.cells if not is_complete(rows, cell.key, cell.digest)]:
+        if not is_complete(read_rows(args.output), cell.key, cell.digest):  # another program may have run it meanwhile
             add_rows(args.output, FIELDS, perform(cell))
 
 

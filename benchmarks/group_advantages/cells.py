@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +73,9 @@ class Cell:
         return f"{self.task}:{self.method}:{self.seed}"
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> dict[str, str]:
         """What tells its rows from others."""
-        return self.task, self.method, str(self.seed)
+        return {"task": self.task, "method": self.method, "seed": str(self.seed)}
 
     @property
     def experiment(self) -> Experiment:
@@ -140,7 +139,7 @@ def perform(cell: Cell) -> list[dict[str, Any]]:
 
 def _labels(cell: Cell) -> dict[str, Any]:
     return {
-        **dict(zip(("task", "method", "seed"), cell.key, strict=True)),
+        **cell.key,
         "group_size": cell.group_size or "",
         "threads": cell.threads,
         "processor": processor(),
@@ -149,16 +148,3 @@ def _labels(cell: Cell) -> dict[str, Any]:
         "steps": cell.steps or "",
         "settings": cell.digest,
     }
-
-
-def is_complete(cell: Cell, rows: Iterable[dict[str, str]]) -> bool:
-    """Whether there is nothing to do.
-
-    :param cell: what would be done.
-    :param rows: of the file.
-    :raises SystemExit: if the cell was run with other settings: mixing both would make the table wrong.
-    """
-    found = [row for row in rows if (row["task"], row["method"], row["seed"]) == cell.key]
-    if found and found[0]["settings"] != cell.digest:
-        raise SystemExit(f"{cell} was run with other settings: delete its rows, or name another file with --output")
-    return bool(found)

@@ -61,10 +61,14 @@ def test_a_row_for_each_model_seed_and_condition(
     more = command("--model", "random", "smollm2", "--seeds", "3", "--set", "last_layers=1")[len(rows) :]
     assert [row["model"] for row in more] == ["smollm2, last_layers=1"] * len(names), "of random play, nothing changes"
     assert not {row["settings"] for row in more} & {row["settings"] for row in rows}
-    with pytest.raises(SystemExit, match="delete its row"):
+    with pytest.raises(SystemExit, match="delete its rows"):
         command("--model", "smollm2", "--seeds", "3", "--steps", "64")
-    with pytest.raises(SystemExit, match="delete its row"):
+    with pytest.raises(SystemExit, match="delete its rows"):
         command("--model", "random", "--seeds", "3", "--episodes", "5")
+    with pytest.raises(SystemExit, match=r"seed 5 would stand beside seeds 3, 4, .* delete their rows"):
+        command("--model", "smollm2", "--seeds", "5", "--steps", "64")
+    assert read_rows(tmp_path / "table.csv") == [*rows, *more], "what is refused costs no training and no row"
+    assert not any("_5_" in one.name for one in (tmp_path / "runs").iterdir())
 
 
 def test_words_are_left_out_in_training_alone(

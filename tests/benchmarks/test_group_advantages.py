@@ -32,7 +32,7 @@ def run(
     return run
 
 
-def test_cells_are_run_once(tmp_path: Path, run: Callable[..., list[str]]) -> None:
+def test_cells_are_run_once(tmp_path: Path, run: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(run("--only", "frozenlake:leave-one-out:3")) == 2  # before the training and after it
     with (tmp_path / "groups.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -50,6 +50,9 @@ def test_cells_are_run_once(tmp_path: Path, run: Callable[..., list[str]]) -> No
     assert (tmp_path / "groups.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit, match="delete its rows"):
         run("--only", "frozenlake:leave-one-out:3", "--episodes", "6")
+    monkeypatch.setattr("benchmarks.group_advantages.cells.PPO", None)  # refused before anything is trained
+    with pytest.raises(SystemExit, match=r"seed 4 would stand beside seed 3, .* delete their rows"):
+        run("--only", "frozenlake:ppo:3", "frozenlake:leave-one-out:4", "--episodes", "6")
 
 
 @pytest.mark.parametrize("name", ["frozenlake:a2c:1", "taxi:ppo:1", "frozenlake:ppo", "frozenlake:ppo:one"])
