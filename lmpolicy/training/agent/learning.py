@@ -145,10 +145,11 @@ class Learning:
         if scaling is not None:
             stream.discounted = scaling.returns
         learner.num_timesteps += 1
+        learner._last_obs, learner._last_episode_starts = step.row[None], np.array([step.starts])  # as callbacks know it
         names: dict[str, Any] = {"self": learner, "env": self._env, "callback": self._callback}
         names |= {"rollout_buffer": learner.rollout_buffer, "n_rollout_steps": learner.n_steps}
         names |= {"n_steps": self._streams.n_steps, "actions": step.action, "clipped_actions": step.action}
-        names |= {"values": step.value, "log_probs": step.log_prob, "new_obs": new_obs}
+        names |= {"values": step.value, "log_probs": step.log_prob, "new_obs": new_obs, "episode_ids": [key]}
         self._callback.update_locals({**names, "rewards": rewards, "dones": dones, "infos": infos})
         if not self._callback.on_step():
             return False

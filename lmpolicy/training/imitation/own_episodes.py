@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,14 +86,17 @@ class Episode:
 class EpisodeRecorder:
     """Note the steps of a training, and return episodes that end.
 
-    Episodes may span several rollouts. One whose beginning was not seen is left out.
+    Episodes may span several rollouts. One whose beginning was not seen is left out. Those of an
+    :class:`~lmpolicy.Agent`, which is one env, are told apart by their ids.
 
     :param values_rest: whether the critic values what would have followed where an episode is cut off.
     """
 
     def __init__(self, values_rest: bool) -> None:
         self.values_rest = values_rest
-        self._open: list[list[tuple[bytes, Any, float]] | None] = []
+        self._open: dict[Hashable, list[tuple[bytes, Any, float]]] = {}
+        """Turns of the episodes that are running, by index of the env or by id."""
+        self._n_envs = 0  # whose running episodes a checkpoint has; an agent's begin anew
 
     def step(self, callback: BaseCallback) -> list[Episode]:
         """Note a step of every env.
@@ -106,28 +109,29 @@ class EpisodeRecorder:
         rows, starts, dones = np.asarray(learner._last_obs), learner._last_episode_starts, local["dones"]
         actions = np.asarray(local["clipped_actions"]).tolist()  # of these spaces, those that the buffer keeps
         rewards = original_rewards(callback.training_env, local["rewards"])
-        if len(self._open) != len(rows):
-            self._open = [None] * len(rows)
+        ids = local.get("episode_ids", range(len(rows)))
+        self._n_envs = 0 if "episode_ids" in local else len(rows)
         ended = []
-        for env, info in enumerate(local["infos"]):
+        for env, (one, info) in enumerate(zip(ids, local["infos"], strict=True)):
             if starts is not None and starts[env]:
-                self._open[env] = []
-            turns = self._open[env]
-            if turns is None:
+                self._open[one] = []
+            if one not in self._open:
                 continue
+            turns = self._open[one]
             turns.append((row_bytes(rows[env]), actions[env], float(rewards[env])))
             if dones[env]:
                 keys, taken, given = zip(*turns, strict=True)
                 kind, rest = str(info.get("env_id", "")), self._rest(callback, env, info)
                 ended.append(Episode(kind, env, keys, taken, given, rest))
-                self._open[env] = None
+                del self._open[one]
         return ended
 
     def state_dict(self) -> list[Any]:
-        """Return the episodes that are running, as JSON has them."""
+        """Return the episodes that are running, env by env, as JSON has them; ``None`` for an env without one."""
+        running = [self._open.get(env) for env in range(self._n_envs)]
         return [
             None if turns is None else [[decode_bytes(key), action, reward] for key, action, reward in turns]
-            for turns in self._open
+            for turns in running
         ]
 
     def load_state_dict(self, state: list[Any]) -> None:
@@ -135,10 +139,12 @@ class EpisodeRecorder:
 
         :param state: what :meth:`state_dict` returned.
         """
-        self._open = [
-            None if turns is None else [(utf8(text), action, float(reward)) for text, action, reward in turns]
-            for turns in state
-        ]
+        self._n_envs = len(state)
+        self._open = {
+            env: [(utf8(text), action, float(reward)) for text, action, reward in turns]
+            for env, turns in enumerate(state)
+            if turns is not None
+        }
 
     def _rest(self, callback: BaseCallback, env: int, info: dict[str, Any]) -> float:
         """Return the value of what would have followed the last step of an episode."""

@@ -22,7 +22,9 @@ from lmpolicy import (
     Agent,
     CriticWarmup,
     EntropySchedule,
+    ExpertIteration,
     LMActorCriticPolicy,
+    SelfImitation,
     TextObservationWrapper,
     TextTask,
     WatchLearning,
@@ -49,7 +51,10 @@ def policy(model: str) -> dict[str, Any]:
 
 
 def callbacks(wanted: bool) -> list[BaseCallback]:
-    return [CriticWarmup(1), EntropySchedule(0.1, 0.0), WatchLearning(every=1, n_turns=2)] if wanted else []
+    if not wanted:
+        return []
+    own = [ExpertIteration(every=1, share=1.0), SelfImitation(steps=1)]
+    return [CriticWarmup(1), EntropySchedule(0.1, 0.0), WatchLearning(every=1, n_turns=2), *own]
 
 
 def worlds(name: str) -> tuple[gym.Env, TextTask]:
@@ -107,6 +112,28 @@ def test_episodes_in_lockstep_are_ppo_with_as_many_envs(world: str, llama: str) 
     assert not agent.is_learning
     mine, theirs = weights(agent.learner), weights(model)
     assert max(float((mine[name] - theirs[name]).abs().max()) for name in mine) <= 1e-6
+
+
+def test_episodes_side_by_side_are_remembered_each_by_itself(llama: str) -> None:
+    def collector() -> ExpertIteration:
+        return ExpertIteration(every=99, share=1.0)  # learns nothing before the end
+
+    theirs, mine = collector(), collector()
+    vec_env = DummyVecEnv([lambda: TextObservationWrapper(*worlds("corridor"), max_prompt_bytes=512)] * 3)
+    model = PPO(LMActorCriticPolicy, vec_env, policy_kwargs=policy(llama), **{**OPTIONS, "batch_size": 6})
+    model.learn(48, theirs)
+    env, task = worlds("corridor")
+    options = {**OPTIONS, "n_steps": 24, "batch_size": 6, "policy_kwargs": policy(llama), "max_prompt_bytes": 512}
+    agent = Agent.for_env(env, llama, task, total_timesteps=48, callback=mine, **options)
+    play_in_lockstep(agent, [worlds("corridor")[0] for _ in range(3)], 16, seed=0)
+
+    def remembered(callback: ExpertIteration) -> list[Any]:
+        return [(one.keys, one.actions, one.rewards) for one in callback.best.episodes()]
+
+    assert remembered(mine) == remembered(theirs)
+    assert max(map(len, mine.best.episodes())) > 1
+    assert mine.best.seen == theirs.best.seen
+    assert mine.state_dict()["open"] == [], "the loop begins new episodes when it goes on"
 
 
 def test_a2c_works_as_well(llama: str) -> None:
