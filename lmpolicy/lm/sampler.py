@@ -20,7 +20,7 @@ from lmpolicy.lm.scorer import Scorer
 
 TAIL = 4
 """Number of tokens at the end of an answer that are decoded to look for a stop text. One more is decoded for each
-character of the longest stop text."""
+byte of the longest stop text, because a token may be a single byte."""
 
 
 class Sampler:
@@ -40,7 +40,7 @@ class Sampler:
     def __init__(self, scorer: Scorer, ends: Sequence[int], stops: Sequence[str]) -> None:
         self.scorer, self.ends, self.stops = scorer, frozenset(ends), tuple(stops)
         self.decode: Callable[[Sequence[int]], str] = scorer.backbone.tokenizer.decode
-        self._tail = TAIL + max(map(len, self.stops), default=0)
+        self._tail = TAIL + max((len(stop.encode()) for stop in self.stops), default=0)
         self._forward: Forward | None = None
         self._stopping: dict[int, bool] = {}
 

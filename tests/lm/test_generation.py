@@ -257,7 +257,7 @@ def test_no_list_of_actions(llama: str) -> None:
         writing_policy(llama).get_distribution(encode(SHARED))
 
 
-@pytest.mark.parametrize("stop", [("\n",), ("!",), ("up", "left"), (" ",), ("é",), ("go n", "\n\n")])
+@pytest.mark.parametrize("stop", [("\n",), ("!",), ("up", "left"), (" ",), ("é",), ("go n", "\n\n"), ("ответ",), ("終わり",)])
 @pytest.mark.parametrize("name", MODELS)
 def test_an_answer_ends_where_its_text_first_holds_a_stop(
     tiny_models: dict[str, Path], name: str, stop: tuple[str, ...]
@@ -265,14 +265,14 @@ def test_an_answer_ends_where_its_text_first_holds_a_stop(
     """Most tokens are not decoded, since they cannot complete a stop; the end is found all the same."""
     actor = writer_of(writing_policy(tiny_models[name], stop=stop))
     sampler, decode, rng = actor._sampler, actor.scorer.backbone.tokenizer.decode, np.random.default_rng(0)
-    texts = ["go north é up\n\nleft!", "pick up the box", "row 1,\ncolumn 3 left", "go  now"]
+    texts = ["go north é up\n\nleft!", "pick up the box", "row 1,\ncolumn 3 left", "go  now", "это ответ 終わり."]
     answers = [actor.scorer.backbone.renderer.text_ids(text) for text in texts]
     answers += rng.integers(0, actor.space.n_ids, (50, 12)).tolist()
     ends = 0
     for answer in answers:
         for length in range(1, len(answer) + 1):
-            tail = answer[max(0, length - sampler._tail) : length]
-            expected = answer[length - 1] in sampler.ends or any(one in decode(tail) for one in stop)
+            text = decode(answer[:length])
+            expected = answer[length - 1] in sampler.ends or any(one in text for one in stop)
             assert sampler.ended(answer[:length]) == expected, (answer[:length], stop)
             ends += expected
             if expected:
