@@ -56,6 +56,7 @@ class ReferenceTerm(nn.Module):
         if self.settings.target is not None:  # a beta that is not adapted is as the settings say, also after loading
             self.register_buffer("adapted", th.tensor(float(self.settings.beta)))
         self.register_load_state_dict_post_hook(_loaded)
+        self.register_state_dict_post_hook(_saved)
 
     @property
     def beta(self) -> float:
@@ -122,15 +123,20 @@ class ReferenceTerm(nn.Module):
     def acted(self) -> None:
         """Note that a rollout begins: the update before it, if there was one, is over."""
         self.active = True
-        if self._update is None:
-            return
-        total, rows = self._update
+        for name, value in self._after_update().items():
+            getattr(self, name).copy_(value)
         self._update = None
-        self.last.copy_(th.tensor([float(total), rows]))
-        target = self.settings.target
+
+    def _after_update(self) -> dict[str, th.Tensor]:
+        """Return the buffers as they are when this update is over; empty before one."""
+        if self._update is None:
+            return {}
+        total, rows = self._update
+        found, target = {"last": self.last.new_tensor([float(total), rows])}, self.settings.target
         if target is not None:
             share = float(total) / rows / target
-            self.adapted.mul_(2.0 if share > TOO_FAR else 0.5 if share < TOO_NEAR else 1.0)
+            found["adapted"] = self.adapted * (2.0 if share > TOO_FAR else 0.5 if share < TOO_NEAR else 1.0)
+        return found
 
     def statistics(self) -> dict[str, float]:
         """Return the mean divergence over the rows of the last update, and its weight if that is adapted.
@@ -183,6 +189,11 @@ class _Pull(th.autograd.Function):
     @th.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: th.Tensor) -> tuple[th.Tensor, th.Tensor, None]:
         return gradient, th.full_like(gradient, ctx.weight), None
+
+
+def _saved(term: ReferenceTerm, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Let what is saved after an update be as when the next rollout has begun, with which a loaded policy begins."""
+    state.update({f"{prefix}{name}": value for name, value in term._after_update().items()})
 
 
 def _loaded(term: ReferenceTerm, keys: Any) -> None:

@@ -224,6 +224,14 @@ def test_beta_is_adapted_to_a_target(llama: str, tmp_path: Path, size: float, fa
     assert policy.reference.beta == pytest.approx(0.3)  # there was no update
     policy.evaluate_actions(encode(PROMPTS), ACTIONS)
     assert policy.reference.beta == pytest.approx(0.3)
+    early: Any = make_policy(llama, seed=1, reference={"beta": 0.3, "target": 0.02})
+    early.load_state_dict(policy.state_dict())  # saved after an update, it begins as the next rollout will
+    assert early.reference.beta == pytest.approx(0.3 * factor)
+    assert early.reference.statistics() == {
+        **policy.reference.statistics(),
+        "train/reference_beta": pytest.approx(0.3 * factor),
+    }
+    assert policy.reference.beta == pytest.approx(0.3), "and here, the update is not over"
     with th.no_grad():
         policy(encode(PROMPTS))
         policy(encode(PROMPTS))
