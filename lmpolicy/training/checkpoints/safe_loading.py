@@ -32,7 +32,14 @@ STATES = ("policy", "policy.optimizer")
 """Names of the state dicts that are read."""
 NOT_READ = frozenset(("self", "policy", "env", "device", "policy_kwargs", "tensorboard_log", "_init_setup_model"))
 """Arguments of a learner that are not taken from the file. ``tensorboard_log`` would name a folder to write to."""
-COUNTERS = ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates")
+COUNTERS = (
+    "num_timesteps",
+    "_total_timesteps",
+    "_num_timesteps_at_start",
+    "_episode_num",
+    "_n_updates",
+    "_current_progress_remaining",  # on which schedules depend
+)
 NUMBER = r"-?[\d.]+(?:e[-+]?\d+)?"
 BUFFERS = {buffer.__module__: buffer for buffer in (GroupAdvantages, PerEnvAdvantages)}
 """Rollout buffers of this package, by their modules."""
@@ -130,7 +137,7 @@ def load(
         raise ValueError(f"{path} was written by lmpolicy 0.1.0, which noted the spaces in pickles only: pass env=")
     learner._setup_model()
     learner.set_parameters(states, exact_match=True, device=device)
-    vars(learner).update({name: data[name] for name in COUNTERS if isinstance(data.get(name), int)})
+    vars(learner).update({name: data[name] for name in COUNTERS if isinstance(data.get(name), int | float)})
     return learner
 
 
@@ -208,11 +215,11 @@ def _harmless_model_kwargs(name: str, value: Any) -> bool:
 
 
 def _optimizer(record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return class and arguments of the optimizer; nothing for the default of SB3's learners."""
-    noted = record.get("optimizer", {"class": "torch.optim.adam.Adam", "arguments": {"eps": 1e-5}})
-    kind = getattr(th.optim, noted["class"].rpartition(".")[2], None)
-    if "optimizer_class" in given or (kind is th.optim.Adam and noted["arguments"] == {"eps": 1e-5}):
+    """Return class and arguments of the optimizer; nothing where they were not noted, for the learner's default."""
+    if "optimizer_class" in given or "optimizer" not in record:
         return {}
+    noted = record["optimizer"]
+    kind = getattr(th.optim, noted["class"].rpartition(".")[2], None)
     is_torchs = isinstance(kind, type) and issubclass(kind, th.optim.Optimizer)
     if not is_torchs or not noted["class"].startswith("torch.optim.") or noted["arguments"] is None:
         raise ValueError(

@@ -23,6 +23,7 @@ from stable_baselines3.common.utils import LinearSchedule
 import lmpolicy
 from lmpolicy import LMActorCriticPolicy, hyperparameters
 from lmpolicy.training.checkpoints import safe_loading
+from lmpolicy.training.imitation.cloning import rate_now
 
 
 class Payload:
@@ -146,6 +147,16 @@ def test_a2c_with_its_own_optimizer(llama: str, tmp_path: Path) -> None:
     loaded.learn(10)
 
 
+def test_a2c_with_another_optimizer(llama: str, tmp_path: Path) -> None:
+    settings = {"model": llama, "optimizer_class": th.optim.Adam}
+    first = A2C(LMActorCriticPolicy, corridor(), policy_kwargs=settings, device="cpu", seed=0).learn(10)
+    first.save(tmp_path / "model")
+    loaded = lmpolicy.load(tmp_path / "model", env=corridor(), algorithm=A2C, model=llama, device="cpu")
+    assert isinstance(loaded.policy.optimizer, th.optim.Adam)
+    assert_same_learner(loaded, first)
+    loaded.learn(10)
+
+
 def test_writing(llama: str, tmp_path: Path) -> None:
     env = lmpolicy.TextObservationWrapper(
         Toy(Discrete(3), Discrete(2)), action_mode="generate", tokenizer=llama, max_new_tokens=4
@@ -159,12 +170,14 @@ def test_writing(llama: str, tmp_path: Path) -> None:
 
 def test_schedules(llama: str, tmp_path: Path) -> None:
     schedule = LinearSchedule(5e-4, 0.0, 1.0)
-    first = ppo(llama, corridor(), learning_rate=schedule, clip_range=LinearSchedule(0.3, 1e-5, 0.5))
+    first = ppo(llama, corridor(), learning_rate=schedule, clip_range=LinearSchedule(0.3, 1e-5, 0.5)).learn(16)
     first.save(tmp_path / "model")
     loaded: Any = lmpolicy.load(tmp_path / "model", model=llama, device="cpu")
     for rest in (1.0, 0.6, 0.0):
         assert loaded.lr_schedule(rest) == schedule(rest)
         assert loaded.clip_range(rest) == first.clip_range(rest)  # type: ignore[operator]
+    assert loaded._current_progress_remaining == first._current_progress_remaining == 0.0
+    assert rate_now(loaded) == rate_now(first) == 0.0
 
 
 def test_named_settings_are_read(llama: str, tmp_path: Path) -> None:
