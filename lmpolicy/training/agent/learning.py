@@ -62,6 +62,11 @@ class Learning:
         self.updates = 0
         self.statistics: dict[str, Any] = {}  # what the last update logged
 
+    @property
+    def random(self) -> np.random.Generator:
+        """Return the generator of what an agent draws itself."""
+        return self._told.random
+
     def decide(self, keys: Sequence[Hashable], rows: NDArray[np.uint8]) -> tuple[NDArray[Any], th.Tensor, th.Tensor]:
         """Let the policy act.
 
@@ -145,13 +150,15 @@ class Learning:
         if scaling is not None:
             stream.discounted = scaling.returns
         learner.num_timesteps += 1
-        learner._last_obs, learner._last_episode_starts = step.row[None], np.array([step.starts])  # as callbacks know it
+        learner._last_obs, learner._last_episode_starts = step.row[None], np.array([step.starts])  # for callbacks
         names: dict[str, Any] = {"self": learner, "env": self._env, "callback": self._callback}
         names |= {"rollout_buffer": learner.rollout_buffer, "n_rollout_steps": learner.n_steps}
         names |= {"n_steps": self._streams.n_steps, "actions": step.action, "clipped_actions": step.action}
         names |= {"values": step.value, "log_probs": step.log_prob, "new_obs": new_obs, "episode_ids": [key]}
         self._callback.update_locals({**names, "rewards": rewards, "dones": dones, "infos": infos})
-        if not self._callback.on_step():
+        goes_on = self._callback.on_step()
+        learner._last_episode_starts = np.ones(1, dtype=bool)  # a checkpoint has no running episode
+        if not goes_on:
             return False
         learner._update_info_buffer(infos, dones)
         if infos[0].get("TimeLimit.truncated", False):

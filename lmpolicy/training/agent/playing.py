@@ -29,7 +29,6 @@ class Playing:
 
     def __init__(self, words: EnvWords, space: spaces.Space | None, learning: Learning) -> None:
         self.words, self.space, self.learning = words, space, learning
-        self._random = np.random.default_rng(learning.learner.seed)
         self._episodes: dict[Hashable, Episode] = {}
         self._last: Episode | None = None
         self._has_left_out = False
@@ -206,7 +205,7 @@ class Playing:
                     starts = one.answer is None
                     step = Step(rows[place], actions[at], values[at], log_probs[at], starts)
                 try:
-                    answer = self.words.reader.read(actions[place], one.reading.legal, self._random)
+                    answer = self.words.reader.read(actions[place], one.reading.legal, self.learning.random)
                 except Exception:  # on_parse_error="raise"
                     del self._episodes[key]  # what the loop does next is another episode
                     raise

@@ -58,6 +58,17 @@ class ToldEnv(VecEnv):
     def __init__(self, observation_space: TextSpace, action_space: spaces.Space) -> None:
         super().__init__(1, observation_space, action_space)
         self._told: tuple[NDArray[np.uint8], float, bool, dict[str, Any]] | None = None
+        self.random = np.random.default_rng()
+        """Generator of what an agent draws itself: actions in place of answers that name none."""
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed the generator, when a training begins, and at each checkpoint, when it begins again from there.
+
+        :param seed: number; ``None``: a random one.
+        """
+        seeds = super().seed(seed)
+        self.random = np.random.default_rng(seeds[0])
+        return seeds
 
     def tell(self, row: NDArray[np.uint8], reward: float, done: bool, info: dict[str, Any]) -> None:
         """Say what the next step returns.

@@ -7,6 +7,8 @@ from typing import Any
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from lmpolicy.training.agent.told_env import ToldEnv
+
 RLOO, GRPO, LEAVE_ONE_OUT, MIXTURE = "rloo", "grpo", "leave-one-out", "mixture"
 BASELINES = (RLOO, GRPO, LEAVE_ONE_OUT, MIXTURE)
 GROUPED = (RLOO, GRPO)
@@ -43,12 +45,18 @@ def check_learner(learner: BaseAlgorithm, baseline: str) -> None:
     :param learner: learner whose buffer it is.
     :param baseline: baseline of the buffer.
     :raises TypeError: if the learner is not PPO.
-    :raises ValueError: if a critic is asked for that is not trained; the message says what to pass.
+    :raises ValueError: if a critic is asked for that is not trained, or for an agent in a loop of one's own; the
+        message says what to pass.
     """
     if not isinstance(learner, PPO):
         raise TypeError(
             f"GroupAdvantages is a rollout buffer for PPO, not for {type(learner).__name__}, which has a buffer of its "
             "own, or rollouts of few steps in which hardly an episode ends: use PPO"
+        )
+    if learner.env is not None and isinstance(learner.env.unwrapped, ToldEnv):
+        raise ValueError(
+            "GroupAdvantages compares whole episodes, but in the rollouts of an Agent those that go on end with the "
+            "critic's value of the rest: leave out rollout_buffer_class, or let PPO.learn play the env"
         )
     if baseline == MIXTURE and learner.vf_coef == 0:
         raise ValueError(

@@ -288,6 +288,37 @@ def test_a_run_is_resumed(llama: str, tmp_path: Path, caplog: pytest.LogCaptureF
         Agent.resume(tmp_path, Ticks(), env=env, n_steps=4, max_prompt_bytes=512)
 
 
+def test_a_resumed_run_draws_other_actions_than_at_its_beginning(llama: str, tmp_path: Path) -> None:
+    words = {"action_mode": "generate", "max_new_tokens": 1, "on_parse_error": "random"}
+
+    def play(agent: Agent, n: int) -> list[int]:
+        """Answers of one token name no action, so that each is drawn."""
+        taken = []
+        for _ in range(n):
+            taken.append(int(agent.act(0)))
+            agent.assign_reward(0.0)
+            agent.terminate_episode()
+        return taken
+
+    first = agent_for(Clock(), llama, Ticks(), total_timesteps=64, callback=Checkpoints(tmp_path), **words)
+    begin = play(first, 17)[:8]
+    after = play(first, 7)  # one action was drawn since the checkpoint
+    again = Agent.resume(
+        tmp_path,
+        Ticks(),
+        env=Clock(),
+        model=llama,
+        callback=[Checkpoints(tmp_path)],
+        total_timesteps=64,
+        max_prompt_bytes=512,
+        **words,
+    )
+    goes_on = play(again, 8)
+    assert len(set(begin)) > 1
+    assert goes_on[1:] == after
+    assert goes_on != begin
+
+
 class OneStep(Clock):
     """Spaces of a clock."""
 

@@ -102,6 +102,11 @@ def test_one_reward_for_each_action(llama: str) -> None:
         ({"actions": "can"}, ValueError, "set max_actions"),
         ({"task": lmpolicy.envs.Blackjack}, ValueError, r"Blackjack reads its words from the env .*: pass env="),
         ({"env": "CartPole-v1"}, TypeError, r"make it first: gymnasium\.make"),
+        (
+            {"actions": ["a", "b"], "rollout_buffer_class": lmpolicy.GroupAdvantages},
+            ValueError,
+            "GroupAdvantages compares whole episodes.*leave out rollout_buffer_class",
+        ),
     ],
 )
 def test_refused_at_construction(arguments: dict[str, Any], error: Any, match: str) -> None:
