@@ -257,7 +257,9 @@ def test_no_list_of_actions(llama: str) -> None:
         writing_policy(llama).get_distribution(encode(SHARED))
 
 
-@pytest.mark.parametrize("stop", [("\n",), ("!",), ("up", "left"), (" ",), ("é",), ("go n", "\n\n"), ("ответ",), ("終わり",)])
+@pytest.mark.parametrize(
+    "stop", [("\n",), ("!",), ("up", "left"), (" ",), ("é",), ("go n", "\n\n"), ("ответ",), ("終わり",)]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_an_answer_ends_where_its_text_first_holds_a_stop(
     tiny_models: dict[str, Path], name: str, stop: tuple[str, ...]
