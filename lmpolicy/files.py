@@ -164,9 +164,15 @@ def claim_number(folder: str | Path) -> Path:
 
     :param folder: folder of the numbered folders. It is made if it does not exist.
     :return: the new folder, e.g. ``folder/3``.
+    :raises OSError: if the folder cannot be made; the message says which.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(
+            f"no folder can be made at {folder.absolute()} ({error.strerror}): name another one for the runs"
+        ) from error
     number = max(numbered(folder), default=0)
     while True:
         number += 1

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.action_masks import MASK, find_action_masks
+from lmpolicy.text.action_masks import find_action_masks, masked
 from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
@@ -135,7 +135,12 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.word_dropout = check_word_dropout(word_dropout)
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
-        self.task.bind(env)
+        try:
+            self.task.bind(env)
+        except AttributeError as error:
+            raise TypeError(
+                f"{type(self.task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
+            ) from error
         self._action_masks = find_action_masks(env)
         self.task.is_masked = self._action_masks is not None
         space = self.observation_space = TextSpace(max_prompt_bytes)
@@ -235,7 +240,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     def _masked(self, info: dict[str, Any]) -> dict[str, Any]:
         """Add the mask that the env's method returns now."""
-        return info if self._action_masks is None else {**info, MASK: self._action_masks()}
+        return masked(info, self._action_masks)
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.

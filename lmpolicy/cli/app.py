@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -48,8 +51,18 @@ class Commands(TyperGroup):
             # Errors of typer, such as an unknown option, are told by typer; typer.Exit is a RuntimeError, too.
             if ctx.params["debug"] or type(error).__module__.partition(".")[0] in ("typer", "click"):
                 raise
-            print(f"Error: {error}", file=sys.stderr)
+            print(f"Error: {error}{_place(error)}", file=sys.stderr)
             raise typer.Exit(1) from None
+
+
+def _place(error: BaseException) -> str:
+    """Say where an error comes from that code of the user raised, whose message may say little."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(last.filename)
+    roots = [Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))]
+    if not path.is_file() or any(path.is_relative_to(root) for root in roots):
+        return ""
+    return f"\n{type(error).__name__} in {path}, line {last.lineno}; lmpolicy --debug ... shows how it came there"
 
 
 app = typer.Typer(

@@ -82,6 +82,11 @@ class Trained:
         if self.interrupted:
             lines += [f"go on      lmpolicy train --resume {run}"]
         lines += [f"evaluate   lmpolicy evaluate {run}", f"look at it lmpolicy report {run}"]
+        if self.mean_return is None:
+            lines.append(
+                "Where episodes never end, evaluate ends never: give the env a time limit, for instance with "
+                "--env-arg max_episode_steps=1000"
+            )
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,11 @@ from lmpolicy.comparison.stopwatch import Spent, Stopwatch
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import TokenSpace
 from lmpolicy.training.checkpoints.random_state import random_state, set_random_state
+
+log = logging.getLogger(__name__)
+
+LONG = 2_000
+"""Number of env steps after which an episode may be one that never ends."""
 
 
 def succeeded(reward: float, truncated: bool, info: dict[str, Any]) -> bool:
@@ -60,6 +66,26 @@ class AnswerTokens:
         space = local["env"].action_space
         if isinstance(space, TokenSpace):
             self.found.append(len(space.split(local["actions"][local["i"]])[0]))
+
+
+class Patience:
+    """Warn once of an episode that goes on and on: a callback of Stable-Baselines3's ``evaluate_policy``."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def __call__(self, local: dict[str, Any], _: dict[str, Any]) -> None:
+        """Look at a step of an env.
+
+        :param local: local variables of ``evaluate_policy``.
+        """
+        if not self._warned and local["current_lengths"][local["i"]] >= LONG and not local["done"]:
+            self._warned = True
+            log.warning(
+                "An episode of an evaluation has lasted for %d env steps and goes on. If it may never end, stop here, "
+                "and give the env a time limit: max_episode_steps=1000 is an argument of gymnasium.make",
+                LONG,
+            )
 
 
 class CountedOnly:
@@ -118,7 +144,7 @@ def evaluate(
         answer where answers are written.
     """
     counted, tokens = Successes(), AnswerTokens()
-    watching: list[Callable[[dict[str, Any], dict[str, Any]], None]] = [counted, tokens]
+    watching: list[Callable[[dict[str, Any], dict[str, Any]], None]] = [counted, tokens, Patience()]
     # Where the envs go on from here the next time, they must play as if they were all read.
     if (
         seed is not None

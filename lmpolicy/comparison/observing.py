@@ -13,6 +13,7 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
+from lmpolicy.text.action_masks import MASK, find_action_masks, masked
 from lmpolicy.text.phrases import ActionPhrases
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 
@@ -63,7 +64,7 @@ class SymbolicGrid(gym.ObservationWrapper[Any, Any, Any]):
 
 
 class LegalActions(gym.Wrapper):
-    """Tell which actions of an env are legal, as its text task says, for ``MaskablePPO`` of sb3-contrib.
+    """Tell which actions of an env are legal, as its text task or its mask says, for ``MaskablePPO`` of sb3-contrib.
 
     :param env: env with Discrete actions.
     :param task: task whose phrases are the legal actions. None: the bundled task of the env.
@@ -82,6 +83,8 @@ class LegalActions(gym.Wrapper):
             )
         own = own_task(task if task is not None else task_for(env) or GenericTask())
         own.bind(env)
+        self._action_masks = find_action_masks(env)
+        own.is_masked = self._action_masks is not None
         given = dict(arguments or {})
         self._phrases = ActionPhrases(own, env.action_space, given.get("action_bins"), given.get("max_actions"))
         self._first, self._n = int(env.action_space.start), int(env.action_space.n)
@@ -94,7 +97,7 @@ class LegalActions(gym.Wrapper):
         :param options: as in Gymnasium.
         """
         observation, info = super().reset(seed=seed, options=options)
-        self._look(observation, info)
+        self._look(observation, masked(info, self._action_masks))
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -103,7 +106,8 @@ class LegalActions(gym.Wrapper):
         :param action: an action of the env.
         """
         observation, reward, terminated, truncated, info = super().step(action)
-        self._look(observation, info)
+        # after the end, some envs cannot say what is legal
+        self._look(observation, info if terminated else masked(info, self._action_masks))
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -111,6 +115,8 @@ class LegalActions(gym.Wrapper):
         return self._mask
 
     def _look(self, observation: Any, info: dict[str, Any]) -> None:
+        if info.get(MASK) is not None:
+            self._phrases.follow_masks()
         legal = self._phrases.legal(observation, info)
         if legal:  # an episode that has ended may name none
             self._mask = np.zeros(self._n, dtype=bool)

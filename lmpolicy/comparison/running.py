@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from lmpolicy.comparison.cells import Cell, Row, run
-from lmpolicy.comparison.methods import EnvFacts
+from lmpolicy.comparison.methods import USUAL, EnvFacts, Method
 
 Done = Callable[[Cell, list[Row]], None]
 PRELOADED = ["lmpolicy.comparison.cells"]
@@ -173,7 +173,18 @@ def _run_cell(cell: Cell, answers: Connection) -> None:
         answers.send(("rows", run(cell, _tell)))
     except Exception as error:
         traceback.print_exc()
-        answers.send(("error", f"{type(error).__name__}: {error}"))
+        answers.send(("error", f"{type(error).__name__}: {error}{_hint(cell)}"))
+
+
+def _hint(cell: Cell) -> str:
+    """Say what an error may come from where a method takes actions that are not legal."""
+    if not cell.method.is_classic or cell.method.helped or not cell.facts.phrases_differ:
+        return ""
+    others = [name for name in USUAL if not Method.of(name).is_classic or Method.of(name).helped]
+    return (
+        f"\n    {cell.method.name} is not told which actions are legal. If the env refuses the others, name the "
+        f"methods without it: {', '.join(others)}"
+    )
 
 
 def _tell(line: str) -> None:

@@ -65,7 +65,13 @@ def _read(shown: Shown, name: str | None) -> Run:
         raise FileNotFoundError(f"{path} is not there: name the folder of a run, or a file of episodes")
     name = name or _name(path)
     if path.is_file():
-        return Run(name, episodes=list(Episodes.from_jsonl(path)))
+        run = Run(name, episodes=list(Episodes.from_jsonl(path)))
+        if not run.episodes:
+            raise ValueError(
+                f"{path} has no episodes: write some with lmpolicy.record_episodes(model, env, 3, folder), or name the "
+                "folder of a run"
+            )
+        return run
     episodes = [turns for file in sorted(path.rglob(FILE)) for turns in Episodes.from_jsonl(file)]
     episodes.sort(key=lambda turns: turns[0].env_step)
     prompts = [one for file in sorted(path.rglob(PROMPTS)) for one in _same_prompts(file)]

@@ -37,6 +37,15 @@ def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
     return next((method for method in found if callable(method)), None)
 
 
+def masked(info: dict[str, Any], masks: Callable[[], Any] | None) -> dict[str, Any]:
+    """Add the mask that an env's method returns now to the env's info.
+
+    :param info: the env's info.
+    :param masks: the method, as :func:`find_action_masks` returns it; ``None``: there is none.
+    """
+    return info if masks is None else {**info, MASK: masks()}
+
+
 class ActionMask:
     """Say of each action of a finite space whether it is legal.
 

@@ -185,6 +185,11 @@ class EnvWords:
         fixed = self.phrases.fixed  # saves a call in each step
         return self.phrases.legal(observation, info) if fixed is None else fixed
 
+    @property
+    def needs_masks(self) -> bool:
+        """Return whether the env says by a method which actions are legal, so that each info must have its mask."""
+        return self.phrases is not None and self.phrases.heeds_masks and self.task.is_masked
+
     def _lacks_mask(self, info: dict[str, Any]) -> bool:
         """Return whether a mask says elsewhere which of the named phrases are legal, and is missing here."""
         phrases = self.phrases

@@ -39,6 +39,8 @@ class ActionPhrases:
     """The phrases of all actions, if the task names them once for all; a mask may leave out some. Else ``None``."""
     width: int
     """Largest number of phrases in a prompt."""
+    heeds_masks: bool
+    """Whether phrases are left out where an action mask forbids their actions."""
 
     def __init__(
         self,
@@ -53,14 +55,14 @@ class ActionPhrases:
             raise ValueError(f"max_actions must be a positive integer, got {limit!r}")
         limit = None if limit is None else int(limit)
         self._actions = self._listed(bins, limit)
-        self._heeds_masks = task.action_mask and is_maskable(space)
+        self.heeds_masks = task.action_mask and is_maskable(space)
         self.fixed = self.named = None
         if callable(task.action_texts):
             self.width = self._width(limit)
         else:
             self.named = self._fixed(limit)
             self.width = len(self.named)
-            self.fixed = None if self._heeds_masks and task.is_masked else self.named
+            self.fixed = None if self.heeds_masks and task.is_masked else self.named
 
     def follow_masks(self) -> bool:
         """Let the phrases differ from state to state, because the env has shown an action mask.
@@ -69,7 +71,7 @@ class ActionPhrases:
 
         :return: whether :attr:`fixed` was given up.
         """
-        if self.fixed is None or not self._heeds_masks:
+        if self.fixed is None or not self.heeds_masks:
             return False
         self.fixed = None
         return True
@@ -89,7 +91,7 @@ class ActionPhrases:
         if legal is None:
             assert callable(self.task.action_texts)
             legal = self._pair(self.task.action_texts(observation, info))
-        if self._heeds_masks and info.get(MASK) is not None:
+        if self.heeds_masks and info.get(MASK) is not None:
             legal = legal_only(legal, self.space, info[MASK])
         if len(legal) > self.width:
             raise ValueError(

@@ -22,6 +22,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     # The env
     "an env in lower case": ("train cartpole-v1", r"no env 'cartpole-v1': did you mean .*CartPole-v1"),
     "an env misspelt": ("train FrozenLak-v1", r"did you mean FrozenLake"),
+    "an env that fails": ("train bulbs/Burnt-v0", r"no current ValueError in .*bulbs.*, line \d+; lmpolicy --debug"),
     "a version that is not there": ("train Taxi-v9", r"did you mean Taxi-v"),
     "an env without its package": ("train Bulb-v0", r"did you mean bulbs/Bulb-v0"),
     "a package that is not there": ("train nothing/Bulb-v0", r"no package 'nothing'.*install the package"),
@@ -34,6 +35,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a task misspelt": (f"train {ENV} --task bulbs:Wrods", r"has no 'Wrods': did you mean 'Words'"),
     "a bundled task misspelt": ("train CartPole-v1 --task Cartpol", r"no task 'Cartpol': did you mean 'CartPole'"),
     "a module that is not there": (f"train {ENV} --task blubs:Words", r"No module named 'blubs'.*current folder"),
+    "a task of another env": (
+        "train CartPole-v1 --task FrozenLake",
+        r"FrozenLake reads its words from an env of another kind than .*CartPole",
+    ),
     "a task that is none": (f"train {ENV} --task bulbs:NUMBER", r"must be a class of lmpolicy.TextTask.*3"),
     # The model
     "a model misspelt": ("train CartPole-v1 --model smollm2-135m-instuct", r"did you mean 'smollm2-135m-instruct'"),
@@ -50,6 +55,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a text for a setting": ("train CartPole-v1 -s n_steps=many", r"n_steps is a whole number; got 'many'"),
     "a number out of range": ("train CartPole-v1 -s gamma=99", r"gamma is from 0 to 1; got 99"),
     "no env steps": ("train CartPole-v1 --steps 0", r"--steps: total_timesteps must be 1 or more; got 0"),
+    "runs in a file": ("train CartPole-v1 --output broken.yaml", r"no folder can be made at .*broken\.yaml.*another"),
     "no copies": ("train CartPole-v1 --n-envs 0", r"--n-envs: n_envs must be 1 or more; got 0"),
     "a negative seed": ("train CartPole-v1 --seed -1", r"seed must be 0 or more; got -1"),
     "a weight below zero": ("train CartPole-v1 -s vf_coef=-1", r"--set: vf_coef must be 0 or more; got -1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,6 +182,12 @@ def test_named_settings_are_the_defaults(project: Path) -> None:
     assert short["hyperparameters"]["wrapper_kwargs"] == {"action_mode": "generate", "max_new_tokens": 8}
     assert short["policy"] == {"ratio_level": "sum"}
     assert long["policy"] == {}
+
+
+def test_an_env_that_never_ends_is_told_of(project: Path) -> None:
+    said = succeed("train", "bulbs/Eternal-v0", *TINY).out
+    assert re.search(r"no episode has ended.*give the env a time limit.*--env-arg max_episode_steps=", said, re.DOTALL)
+    assert "no episode has ended" not in succeed("train", "bulbs/Eternal-v0", "-e", "max_episode_steps=9", *TINY).out
 
 
 def test_whole_rollouts_are_counted() -> None:

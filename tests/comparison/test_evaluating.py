@@ -14,6 +14,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
 import lmpolicy
+from lmpolicy.comparison import evaluating
 from lmpolicy.comparison.evaluating import GridEvaluation, RandomActions, Successes, evaluate, succeeded
 from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.training.random_play import RandomPlay
@@ -82,6 +83,24 @@ def test_evaluations_leave_no_trace() -> None:
         return np.concatenate([one.detach().numpy().ravel() for one in model.policy.parameters()])
 
     assert (weights([]) == weights([0, 5, 40, 64])).all()
+
+
+def test_an_episode_that_goes_on_and_on_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(evaluating, "LONG", 20)
+    for limit, told in ((20, 0), (50, 1)):
+        caplog.clear()
+        limits = {"max_episode_steps": limit}
+        env = make_vec_env("CliffWalking-v1", 2, env_kwargs=limits, wrapper_class=lmpolicy.TextObservationWrapper)
+        evaluate(RandomPlay(env, 0), env, 4, sampled=True, seed=1)
+        assert [record.message for record in caplog.records].count(MESSAGE) == told
+
+
+MESSAGE = (
+    "An episode of an evaluation has lasted for 20 env steps and goes on. If it may never end, stop here, and give the "
+    "env a time limit: max_episode_steps=1000 is an argument of gymnasium.make"
+)
 
 
 def test_the_same_episodes_are_played_in_each_evaluation() -> None:

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from lmpolicy import TextObservationWrapper
 from lmpolicy.comparison.observing import LegalActions, SymbolicGrid, flatten_tuple
 from lmpolicy.envs import Taxi
 
@@ -45,6 +46,46 @@ def test_legal_actions_are_those_of_the_task() -> None:
         assert env.action_masks().tolist() == (info["action_mask"] == 1).tolist()
         action = int(np.flatnonzero(env.action_masks())[0])
         *_, info = env.step(action)
+
+
+@pytest.mark.parametrize("told", ["info", "method"])
+def test_legal_actions_are_those_of_the_mask(told: str) -> None:
+    env = Odd(told)
+    plain, words = LegalActions(env, None), TextObservationWrapper(Odd(told))
+    words.reset(seed=0)
+    plain.reset(seed=0)
+    for turn in range(3):
+        assert plain.action_masks().tolist() == env.mask().tolist() == [turn % 2 == 0, turn % 2 == 1] * 2
+        assert words.prompt.actions == tuple(f"action {3 + number}" for number in np.flatnonzero(env.mask()))
+        plain.step(3 + turn % 2)
+        words.step(0)
+    plain.step(4)  # after the end, the env is not asked
+    assert plain.action_masks().all()
+
+
+class Odd(gym.Env):
+    """Even actions are legal in even turns, odd ones in odd turns; after the fourth, nobody knows."""
+
+    observation_space, action_space = gym.spaces.Discrete(5), gym.spaces.Discrete(4, start=3)
+
+    def __init__(self, told: str) -> None:
+        self.told, self.turn = told, 0
+        if told == "method":
+            self.action_masks = self.mask
+
+    def mask(self) -> Any:
+        assert self.turn < 4
+        return np.arange(4) % 2 == self.turn % 2
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn = 0
+        return self.turn, {"action_mask": self.mask()} if self.told == "info" else {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        over = self.turn == 4
+        return self.turn, 1.0, over, False, {"action_mask": self.mask()} if self.told == "info" and not over else {}
 
 
 def test_legal_actions_need_discrete_ones() -> None:

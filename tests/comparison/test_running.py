@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.side_env import Broken, Side, SideTask, blocked_signals
+from helpers.side_env import Broken, Choosy, Side, SideTask, blocked_signals
 
 from lmpolicy import ClassicSettings, Hyperparameters
 from lmpolicy.comparison import running
@@ -189,3 +190,13 @@ def test_processes_never_see_ctrl_c() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this program still listens"
     assert signal.SIGINT in answers.recv()
     process.join()
+
+
+def test_a_method_that_knows_of_no_mask_is_named_where_the_env_refuses() -> None:
+    cells = [cell(Choosy, "classic-raw"), cell(Choosy, "classic-raw+help"), cell(Choosy)]
+    done: list[str] = []
+    with pytest.raises(CellError) as caught:
+        run_in_processes(cells, 1, lambda one, rows: done.append(one.method.name))
+    assert done == ["classic-raw+help", "random"]
+    told = "AssertionError: no way there.*not told which actions are legal.*methods without it: lm, classic-raw.help, "
+    assert re.search(told, str(caught.value), re.DOTALL)

@@ -39,6 +39,17 @@ class Bulb(gym.Env):
         return self.lit, reward, self.left == 0, False, {}
 
 
+class Burnt(Bulb):
+    def step(self, action):
+        raise ValueError("no current")
+
+
+class Eternal(Bulb):
+    def step(self, action):
+        self.left += 1
+        return super().step(action)
+
+
 class Words(lmpolicy.TextTask):
     system_prompt = "Say whether the bulb is on."
     action_texts = ("it is dark", "it is bright")
@@ -53,6 +64,8 @@ def bot(prompt, info):
 
 NUMBER = 3
 gym.register("bulbs/Bulb-v0", Bulb)
+gym.register("bulbs/Burnt-v0", Burnt)
+gym.register("bulbs/Eternal-v0", Eternal)
 '''
 ENV = "bulbs/Bulb-v0"
 RUNS = "runs/bulbs-Bulb-v0"

@@ -37,6 +37,17 @@ class SideTask(TextTask):
         return f"It lies {side}, {abs(observation[0]):.1f} m away."
 
 
+class Choosy(Side):
+    """Refuses whatever its mask forbids."""
+
+    def action_masks(self) -> Any:
+        return np.array([self.place[0] < 0, self.place[0] >= 0])
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_masks()[action], "no way there"
+        return super().step(action)
+
+
 class Broken(Side):
     """Cannot be reset in another process than the first."""
 

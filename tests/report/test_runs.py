@@ -135,3 +135,9 @@ def test_what_was_said_twice_counts_once(tmp_path: Path) -> None:
     (found,) = read_runs(run)
     assert [said.env_step for said in found.prompts[0]] == [0, 1000, 2000]
     assert found.prompts[0][1].value == 9.0
+
+
+def test_a_file_without_episodes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(ValueError, match=r"empty\.jsonl has no episodes: .*record_episodes"):
+        read_runs(tmp_path / "empty.jsonl")

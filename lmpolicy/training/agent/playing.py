@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from lmpolicy.text.action_masks import MASK, find_action_masks, masked
 from lmpolicy.text.env_words import EnvWords, Reading
 from lmpolicy.text.misfits import misfit
 from lmpolicy.training.agent.episodes import Episode, Step
@@ -138,6 +139,12 @@ class Playing:
         """
         info = {} if info is None else info
         self._check(observation, info)
+        if self.words.needs_masks and info.get(MASK) is None:
+            raise ValueError(
+                "your env says by action_masks() which actions are legal, and info has no mask: pass it along, "
+                'agent.act(observation, {**info, "action_mask": env.action_masks()}), or set action_mask = False on '
+                "the task to ignore it"
+            )
         one, before = self._episodes.get(key), self.words.composer.shortened
         if one is None:
             reading = self.words.first(observation, info)
@@ -256,11 +263,11 @@ def play(agent: Acts, env: gym.Env, n_episodes: int, deterministic: bool, seed: 
     :param deterministic: as there.
     :param seed: as there.
     """
-    returns, key = [], object()
+    returns, key, masks = [], object(), find_action_masks(env)
     for _ in range(n_episodes):
         (observation, info), seed, done = env.reset(seed=seed), None, False
         while not done:
-            action = agent.act(observation, info, key, deterministic=deterministic, learn=False)
+            action = agent.act(observation, masked(info, masks), key, deterministic=deterministic, learn=False)
             observation, reward, terminated, truncated, info = env.step(action)
             agent.assign_reward(float(reward), key)
             done = terminated or truncated

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
-from stable_baselines3 import PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule, check_for_correct_spaces, get_device
 
@@ -32,6 +32,8 @@ STATES = ("policy", "policy.optimizer")
 """Names of the state dicts that are read."""
 NOT_READ = frozenset(("self", "policy", "env", "device", "policy_kwargs", "tensorboard_log", "_init_setup_model"))
 """Arguments of a learner that are not taken from the file. ``tensorboard_log`` would name a folder to write to."""
+HOW = {"PPO": "leave out algorithm=", "A2C": "pass algorithm=A2C, from stable_baselines3"}
+"""How to load what a learner has written."""
 COUNTERS = (
     "num_timesteps",
     "_total_timesteps",
@@ -116,6 +118,9 @@ def load(
         that only a pickle holds; the message names it.
     """
     data, states = _read(Path(path), get_device(device))
+    if issubclass(algorithm, PPO | A2C) and issubclass(algorithm, PPO) != ("clip_range" in data):
+        writer = "PPO" if "clip_range" in data else "A2C"
+        raise ValueError(f"{path} was written by {writer}, and {algorithm.__name__} learns otherwise: {HOW[writer]}")
     record = read_record(states["policy"])
     settings = _settings(data, record, states["policy"], model, dict(policy_kwargs or {}))
     learner = algorithm(

@@ -21,6 +21,8 @@ from lmpolicy.training.callbacks import CriticWarmup, EntropySchedule, Reference
 from lmpolicy.training.settings.env_settings import EnvSettings
 from lmpolicy.training.shaping import PotentialShaper
 
+CHANGING = ("learning_rate", "clip_range", "ent_coef")
+"""Settings that may change over the training."""
 WARMUP_STEPS = 1_024
 """Env steps for the critic alone, after a warm start."""
 
@@ -39,8 +41,8 @@ class Hyperparameters(EnvSettings):
         >>> model = PPO(lmpolicy.LMActorCriticPolicy, env, seed=0, **settings.ppo)
         >>> model.learn(settings.total_timesteps, callback=settings.callbacks())  # doctest: +SKIP
 
-    A pair is the value at the beginning and at the end of training. In between, the value changes linearly. Change a
-    setting with :func:`dataclasses.replace`.
+    A pair is the value at the beginning and at the end of training. In between, the value changes linearly; a single
+    number stands for both. Change a setting with :func:`dataclasses.replace`.
     """
 
     n_envs: int = 8
@@ -103,6 +105,8 @@ class Hyperparameters(EnvSettings):
     def __post_init__(self) -> None:
         """Check the settings of the env, and shape rewards with the learner's discount: another changes the task."""
         super().__post_init__()
+        for name in CHANGING:
+            object.__setattr__(self, name, _pair(name, getattr(self, name)))
         if isinstance(self.training_wrapper, PotentialShaper):
             object.__setattr__(self, "training_wrapper", replace(self.training_wrapper, gamma=self.gamma))
 
@@ -252,6 +256,18 @@ class Hyperparameters(EnvSettings):
         if training and self.normalize_reward:
             env = VecNormalize(env, norm_obs=False, gamma=self.gamma)
         return env
+
+
+def _pair(name: str, value: Any) -> tuple[float, float]:
+    """Return the value of a setting at the beginning and at the end."""
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value, value)
+    numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+    if len(values) != 2 or len(numbers) != 2:
+        raise ValueError(
+            f"{name} is a number, or a pair of its value at the beginning and at the end, such as (1e-3, 1e-4); got "
+            f"{value!r}"
+        )
+    return numbers[0], numbers[1]
 
 
 def _linear(values: tuple[float, float]) -> LinearSchedule:

@@ -14,6 +14,7 @@ import pytest
 import torch as th
 from helpers.loops import Clock, Ticks, play_one_by_one
 from helpers.policy_tools import weights
+from helpers.side_env import Choosy, SideTask
 from helpers.toy_envs import Corridor, CorridorTask
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
@@ -78,6 +79,24 @@ def test_actions_that_the_mask_of_the_info_forbids(own: type[Agent], llama: str)
     for allowed in (3, 0, 5, 3):
         assert agent.act(0, {"action_mask": np.eye(6, dtype=np.int8)[allowed]}) == allowed
         agent.assign_reward(0)
+
+
+def test_actions_that_a_method_of_the_env_forbids(llama: str) -> None:
+    env = Choosy()
+    agent = agent_for(env, llama, SideTask())
+    observation, info = env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"by action_masks\(\) which actions are legal, and info has no mask: pass it"):
+        agent.act(observation, info)
+    for _ in range(12):  # a whole rollout and more, without an action that is refused
+        observation, reward, *_ = env.step(agent.act(observation, {"action_mask": env.action_masks()}))
+        agent.assign_reward(reward)
+        agent.terminate_episode()
+        observation, _ = env.reset()
+    assert agent.num_timesteps == 12
+    assert agent.evaluate(Choosy(), 6, deterministic=False, seed=1) == (1.0, 0.0)
+    task = SideTask()
+    task.action_mask = False
+    assert agent_for(env, llama, task).act(observation) in (0, 1)
 
 
 @pytest.mark.parametrize(

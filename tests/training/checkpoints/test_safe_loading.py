@@ -147,6 +147,15 @@ def test_a2c_with_its_own_optimizer(llama: str, tmp_path: Path) -> None:
     loaded.learn(10)
 
 
+def test_a_file_of_another_learner_is_refused(llama: str, tmp_path: Path) -> None:
+    A2C(LMActorCriticPolicy, corridor(), policy_kwargs={"model": llama}, device="cpu").save(tmp_path / "a2c")
+    ppo(llama, corridor()).save(tmp_path / "ppo")
+    with pytest.raises(ValueError, match="written by A2C, and PPO learns otherwise: pass algorithm=A2C"):
+        lmpolicy.load(tmp_path / "a2c", model=llama, device="cpu")
+    with pytest.raises(ValueError, match="written by PPO, and A2C learns otherwise: leave out algorithm="):
+        lmpolicy.load(tmp_path / "ppo", model=llama, device="cpu", algorithm=A2C)
+
+
 def test_a2c_with_another_optimizer(llama: str, tmp_path: Path) -> None:
     settings = {"model": llama, "optimizer_class": th.optim.Adam}
     first = A2C(LMActorCriticPolicy, corridor(), policy_kwargs=settings, device="cpu", seed=0).learn(10)

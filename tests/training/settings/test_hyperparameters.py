@@ -34,6 +34,20 @@ def test_rewards_are_shaped_with_the_discount_of_the_learner() -> None:
     assert replace(other, training_wrapper=DiscoveryReward).training_wrapper is DiscoveryReward
 
 
+def test_a_number_stands_for_both_ends() -> None:
+    settings = replace(hyperparameters("CartPole-v1"), learning_rate=1e-4, clip_range=[0.3, 0.1], ent_coef=0)  # type: ignore[arg-type]
+    assert (settings.learning_rate, settings.clip_range, settings.ent_coef) == ((1e-4, 1e-4), (0.3, 0.1), (0, 0))
+    assert [settings.ppo["learning_rate"](left) for left in (1.0, 0.0)] == [1e-4, 1e-4]
+    assert settings.ppo["ent_coef"] == 0
+    assert settings == replace(settings, learning_rate=(1e-4, 1e-4))
+
+
+@pytest.mark.parametrize("value", ["0.1", (0.1,), (1, 2, 3), None, True, (0.1, None)])
+def test_what_is_no_number_is_refused_at_once(value: object) -> None:
+    with pytest.raises(ValueError, match="clip_range is a number, or a pair of its value at the beginning and at the"):
+        replace(hyperparameters("CartPole-v1"), clip_range=value)  # type: ignore[arg-type]
+
+
 def test_wrapper_arguments_reach_the_wrapper() -> None:
     settings = replace(hyperparameters("CartPole-v1"), wrapper_kwargs={"history": 2, "max_prompt_bytes": 4096})
     env = settings.make_env(n_envs=1)
