@@ -135,12 +135,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.word_dropout = check_word_dropout(word_dropout)
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
-        try:
-            self.task.bind(env)
-        except AttributeError as error:
-            raise TypeError(
-                f"{type(self.task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
-            ) from error
+        _bind(self.task, env)
         self._action_masks = find_action_masks(env)
         self.task.is_masked = self._action_masks is not None
         space = self.observation_space = TextSpace(max_prompt_bytes)
@@ -277,3 +272,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises ValueError: if no phrase is legal there.
         """
         return self._words.encode(observation, info or {}, () if self._now is None else self._now.history)
+
+
+def _bind(task: TextTask, env: gym.Env) -> None:
+    """Let a task read what it needs from its env."""
+    try:
+        task.bind(env)
+    except AttributeError as error:
+        raise TypeError(
+            f"{type(task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
+        ) from error
