@@ -199,7 +199,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         if seed is not None:
             self._random = np.random.default_rng(seed)
         self._now = None
-        self._now = self._words.first(observation, self._masked(info), self._change)
+        self._now = self._words.first(observation, masked(info, self._action_masks), self._change)
         return self._now.row, {**info, "prompt_truncated": self._words.composer.shortened}
 
     def step(
@@ -218,7 +218,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         self._now = None  # after an error in reading, only a reset helps: the env has moved on
-        told = info if terminated else self._masked(info)  # after the end, some envs cannot say what is legal
+        # After the end, some envs cannot say what is legal.
+        told = info if terminated or self._action_masks is None else masked(info, self._action_masks)
         self._now = self._words.after(before, answer, observation, told, terminated or truncated, self._change)
         info = {**info, "prompt_truncated": self._words.composer.shortened, **answer.info}
         if answer.parse_error and self.training:
@@ -232,10 +233,6 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
     def _leave_out(self, text: str) -> str:
         return leave_out_words(text, self.word_dropout, self._random)
-
-    def _masked(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Add the mask that the env's method returns now."""
-        return masked(info, self._action_masks)
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.

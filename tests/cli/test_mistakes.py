@@ -22,7 +22,6 @@ MISTAKES: dict[str, tuple[str, str]] = {
     # The env
     "an env in lower case": ("train cartpole-v1", r"no env 'cartpole-v1': did you mean .*CartPole-v1"),
     "an env misspelt": ("train FrozenLak-v1", r"did you mean FrozenLake"),
-    "an env that fails": ("train bulbs/Burnt-v0", r"no current ValueError in .*bulbs.*, line \d+; lmpolicy --debug"),
     "a version that is not there": ("train Taxi-v9", r"did you mean Taxi-v"),
     "an env without its package": ("train Bulb-v0", r"did you mean bulbs/Bulb-v0"),
     "a package that is not there": ("train nothing/Bulb-v0", r"no package 'nothing'.*install the package"),

@@ -184,6 +184,12 @@ def test_named_settings_are_the_defaults(project: Path) -> None:
     assert long["policy"] == {}
 
 
+def test_an_env_that_fails_is_named(project: Path) -> None:
+    done = lmpolicy("train", "bulbs/Burnt-v0", *TINY)
+    assert done.code == 1
+    assert re.search(r"Error: no current\nValueError in .*bulbs.*\.py, line \d+; lmpolicy --debug", done.err)
+
+
 def test_an_env_that_never_ends_is_told_of(project: Path) -> None:
     said = succeed("train", "bulbs/Eternal-v0", *TINY).out
     assert re.search(r"no episode has ended.*give the env a time limit.*--env-arg max_episode_steps=", said, re.DOTALL)

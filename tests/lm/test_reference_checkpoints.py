@@ -84,6 +84,7 @@ def test_folder_of_the_reference_is_gone(llama: str, tmp_path: Path, caplog: pyt
     start.save_adapter(tmp_path / "adapter")
     model = trained(llama, {"beta": 0.5, "of": str(tmp_path / "adapter")})
     model.save(tmp_path / "model")
+    model.policy.reference.acted()  # what is loaded begins where the next rollout does
     (tmp_path / "adapter").rename(tmp_path / "elsewhere")
     for loaded in (
         PPO.load(tmp_path / "model", env=corridor(), device="cpu"),
