@@ -9,6 +9,8 @@ import gymnasium as gym
 
 from lmpolicy import Agent, TextTask
 
+SMALL: dict[str, Any] = {"n_steps": 8, "n_epochs": 1, "seed": 0, "device": "cpu", "max_prompt_bytes": 512}
+
 
 def play_one_by_one(
     agent: Agent, env: gym.Env, done: Callable[[], bool], seed: int | None = None
@@ -81,3 +83,8 @@ class Ticks(TextTask):
 
     def format_observation(self, observation: Any) -> str:
         return f"It is {observation}."
+
+
+def agent_for(env: gym.Env, model: str, task: Any = None, **arguments: Any) -> Agent:
+    options = {**SMALL, "policy_kwargs": {"lora": {"r": 4}, "score_normalization": "token"}, **arguments}
+    return Agent.for_env(env, model, task, **options)

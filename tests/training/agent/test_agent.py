@@ -1,4 +1,4 @@
-"""An agent plays and learns in loops of one's own, and keeps what it has learnt."""
+"""An agent plays and learns in loops of one's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from helpers.loops import Clock, Ticks, play_one_by_one
+from helpers.loops import SMALL, Clock, Ticks, agent_for, play_one_by_one
 from helpers.policy_tools import weights
 from helpers.side_env import Choosy, SideTask
 from helpers.toy_envs import Corridor, CorridorTask
@@ -20,14 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
 
 import lmpolicy
-from lmpolicy import Agent, Checkpoints, WatchLearning
-
-SMALL: dict[str, Any] = {"n_steps": 8, "n_epochs": 1, "seed": 0, "device": "cpu", "max_prompt_bytes": 512}
-
-
-def agent_for(env: gym.Env, model: str, task: Any = None, **arguments: Any) -> Agent:
-    options = {**SMALL, "policy_kwargs": {"lora": {"r": 4}, "score_normalization": "token"}, **arguments}
-    return Agent.for_env(env, model, task, **options)
+from lmpolicy import Agent, WatchLearning
 
 
 def test_bundled_words_and_named_settings() -> None:
@@ -151,23 +144,6 @@ def test_an_agent_has_the_policy_of_its_learner(llama: str) -> None:
     assert agent.policy is agent.learner.policy
 
 
-def test_saved_and_loaded(llama: str, tmp_path: Path) -> None:
-    agent = agent_for(Clock(), llama, Ticks())
-    play_one_by_one(agent, Clock(), lambda: agent.num_timesteps >= 8, seed=0)
-    path = agent.save(tmp_path / "clock")
-    words = {"max_prompt_bytes": 512, "env": Clock()}
-    again = Agent.load(path, Ticks(), model=llama, **words)
-    assert all(th.equal(weight, weights(agent)[name]) for name, weight in weights(again).items())
-    assert again.num_timesteps == 8
-    play_one_by_one(again, Clock(), lambda: again.num_timesteps >= 16, seed=1)
-    learner = lmpolicy.load(path, model=llama)
-    assert Agent(learner, Ticks(), **words).act(3) in (0, 1)
-    with pytest.raises(TypeError, match="the learner has its own n_steps"):
-        Agent(learner, Ticks(), n_steps=4, **words)
-    with pytest.raises(ValueError, match="total_timesteps=8 counts from the beginning, and this learner has made 8"):
-        Agent.load(path, Ticks(), model=llama, total_timesteps=8, **words)
-
-
 class Stop(BaseCallback):
     """End the training at a step, and note what was told."""
 
@@ -280,87 +256,6 @@ def test_threads_share_an_agent(llama: str) -> None:
         thread.join()
     assert problems == []
     assert agent.num_timesteps > 8
-
-
-def test_a_run_is_resumed(llama: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Episodes that ended at the checkpoint make no difference: the same weights as without an interruption."""
-    env = OneStep()
-
-    def play(agent: Agent, until: int) -> None:
-        while agent.num_timesteps < until and agent.is_learning:
-            agent.act(agent.num_timesteps % 8)
-            agent.assign_reward(float(agent.num_timesteps % 3))
-            agent.terminate_episode()
-
-    whole = agent_for(env, llama, Ticks(), total_timesteps=24)
-    play(whole, 24)
-    first = agent_for(env, llama, Ticks(), total_timesteps=24, callback=Checkpoints(tmp_path))
-    play(first, 17)  # the checkpoint was written when the third rollout began
-    again = Agent.resume(
-        tmp_path, Ticks(), env=env, callback=[Checkpoints(tmp_path)], total_timesteps=24, max_prompt_bytes=512
-    )
-    assert again.num_timesteps == 16
-    play(again, 24)
-    assert not again.is_learning
-    assert all(th.equal(weight, weights(whole)[name]) for name, weight in weights(again).items())
-    with pytest.raises(TypeError, match="a resumed run has its own n_steps"):
-        Agent.resume(tmp_path, Ticks(), env=env, n_steps=4, max_prompt_bytes=512)
-
-
-def test_a_resumed_run_draws_other_actions_than_at_its_beginning(llama: str, tmp_path: Path) -> None:
-    words = {"action_mode": "generate", "max_new_tokens": 1, "on_parse_error": "random"}
-
-    def play(agent: Agent, n: int) -> list[int]:
-        """Answers of one token name no action, so that each is drawn."""
-        taken = []
-        for _ in range(n):
-            taken.append(int(agent.act(0)))
-            agent.assign_reward(0.0)
-            agent.terminate_episode()
-        return taken
-
-    first = agent_for(Clock(), llama, Ticks(), total_timesteps=64, callback=Checkpoints(tmp_path), **words)
-    begin = play(first, 17)[:8]
-    after = play(first, 7)  # one action was drawn since the checkpoint
-    again = Agent.resume(
-        tmp_path,
-        Ticks(),
-        env=Clock(),
-        model=llama,
-        callback=[Checkpoints(tmp_path)],
-        total_timesteps=64,
-        max_prompt_bytes=512,
-        **words,
-    )
-    goes_on = play(again, 8)
-    assert len(set(begin)) > 1
-    assert goes_on[1:] == after
-    assert goes_on != begin
-
-
-class OneStep(Clock):
-    """Spaces of a clock."""
-
-
-def test_an_env_of_another_kind_is_not_loaded(llama: str, tmp_path: Path) -> None:
-    agent = agent_for(Clock(), llama, Ticks())
-    path = agent.save(tmp_path / "clock")
-    with pytest.raises(ValueError, match="spaces do not match"):
-        Agent.load(path, model=llama, actions=["a", "b", "c"], max_prompt_bytes=512)
-
-
-def test_a_learner_of_several_envs_is_loaded_with_one_stream(llama: str, tmp_path: Path) -> None:
-    from helpers.policy_tools import ppo
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    envs = DummyVecEnv([lambda: lmpolicy.TextObservationWrapper(Clock(), Ticks(), max_prompt_bytes=512)] * 2)
-    model = ppo(llama, envs)
-    words = {"env": Clock(), "max_prompt_bytes": 512}
-    with pytest.raises(ValueError, match=r"Agent\.load\(path, task, n_steps=16\)"):
-        Agent(model, Ticks(), **words)
-    path = lmpolicy.save(model, tmp_path / "clocks")
-    agent = Agent.load(path, Ticks(), model=llama, n_steps=16, **words)
-    assert agent.learner.n_steps == agent.learner.rollout_buffer.buffer_size == 16
 
 
 def test_cut_off_episodes_are_reported_once(llama: str, caplog: pytest.LogCaptureFixture) -> None:
