@@ -12,8 +12,9 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.action_masks import find_action_masks, masked
+from lmpolicy.text.action_masks import masked
 from lmpolicy.text.action_readers import ReadAnswer
+from lmpolicy.text.binding import bind_task
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
 from lmpolicy.text.env_words import Change, EnvWords, Reading
@@ -135,9 +136,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         self.word_dropout = check_word_dropout(word_dropout)
         self.training, self._random = training, np.random.default_rng()
         self.task = own_task(task if task is not None else task_for(env) or GenericTask())
-        _bind(self.task, env)
-        self._action_masks = find_action_masks(env)
-        self.task.is_masked = self._action_masks is not None
+        self._action_masks = bind_task(self.task, env)
         space = self.observation_space = TextSpace(max_prompt_bytes)
         self._words = EnvWords(self.task, env.action_space, space, **words)
         self._reader = self._words.reader
@@ -269,13 +268,3 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises ValueError: if no phrase is legal there.
         """
         return self._words.encode(observation, info or {}, () if self._now is None else self._now.history)
-
-
-def _bind(task: TextTask, env: gym.Env) -> None:
-    """Let a task read what it needs from its env."""
-    try:
-        task.bind(env)
-    except AttributeError as error:
-        raise TypeError(
-            f"{type(task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
-        ) from error

@@ -13,7 +13,8 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.action_masks import MASK, find_action_masks, masked
+from lmpolicy.text.action_masks import MASK, masked
+from lmpolicy.text.binding import bind_task
 from lmpolicy.text.phrases import ActionPhrases
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 
@@ -82,9 +83,7 @@ class LegalActions(gym.Wrapper):
                 "leave out classic-raw+help"
             )
         own = own_task(task if task is not None else task_for(env) or GenericTask())
-        own.bind(env)
-        self._action_masks = find_action_masks(env)
-        own.is_masked = self._action_masks is not None
+        self._action_masks = bind_task(own, env)
         given = dict(arguments or {})
         self._phrases = ActionPhrases(own, env.action_space, given.get("action_bins"), given.get("max_actions"))
         self._first, self._n = int(env.action_space.start), int(env.action_space.n)

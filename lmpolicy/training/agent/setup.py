@@ -14,7 +14,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from lmpolicy.policy import LMActorCriticPolicy
-from lmpolicy.text.action_masks import find_action_masks
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_words import EnvWords
 from lmpolicy.text.task import TextTask
@@ -149,7 +148,6 @@ class Setup:
             arguments.setdefault("tokenizer", None if model is None else str(model))
             if "extract_action" in own and world.action_space is None and env is None:
                 _choose_fallback(agent, arguments)
-        task.is_masked = env is not None and find_action_masks(env) is not None
         self.words = EnvWords(task, space, self.rows, **arguments)
         self.observation_space = observations
 

@@ -1,0 +1,30 @@
+"""Bind a task to its env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from lmpolicy.text.action_masks import find_action_masks
+from lmpolicy.text.task import TextTask
+
+
+def bind_task(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
+    """Let a task read what it needs from its env, and whether the env says by a method which actions are legal.
+
+    :param task: a task that belongs to this env alone, see :func:`~lmpolicy.text.task.own_task`.
+    :param env: the env.
+    :return: the method, see :func:`~lmpolicy.text.action_masks.find_action_masks`; ``None``: there is none.
+    :raises TypeError: if the task is for another kind of env.
+    """
+    try:
+        task.bind(env)
+    except AttributeError as error:
+        raise TypeError(
+            f"{type(task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
+        ) from error
+    masks = find_action_masks(env)
+    task.is_masked = masks is not None
+    return masks
