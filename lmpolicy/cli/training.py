@@ -84,7 +84,7 @@ class Trained:
         lines += [f"evaluate   lmpolicy evaluate {run}", f"look at it lmpolicy report {run}"]
         if self.mean_return is None:
             lines.append(
-                "Where episodes never end, evaluate ends never: give the env a time limit, for instance with "
+                "Where episodes never end, neither does evaluate: give the env a time limit, for instance with "
                 "--env-arg max_episode_steps=1000"
             )
         return "\n".join(lines)
