@@ -22,7 +22,7 @@ CPU, CPU_TO_THRESHOLD = "cpu_minutes", "cpu_minutes_to_threshold"
 seeds, of the whole training and up to the evaluation that reached the threshold."""
 CPU_LEGEND = """\
 Of the processor: minutes that the training took of it, which programs beside it lengthen little. To the threshold:
-those up to the evaluation that reached it. Medians over seeds."""
+those up to the evaluation that reached it. Medians over the seeds on a processor; empty where all ran on a GPU."""
 Groups = dict[str, list[Group]]
 """Methods by task."""
 
@@ -92,17 +92,18 @@ def _ordered(found: Sequence[Group], order: Sequence[str]) -> list[Group]:
 
 
 def cpu_minutes(group: Group) -> dict[str, str]:
-    """Columns of the summary with minutes of the processor; empty where nothing is trained, or they were not counted.
+    """Columns of the summary with minutes of the processor; empty where nothing is trained on one, or none are counted.
 
     :param group: all seeds of a method.
     """
     found = dict.fromkeys((CPU, CPU_TO_THRESHOLD), "")
-    if not group.learns or not all(row.get("cpu_seconds") for run in group.runs for row in run.rows):
+    timed = [run for run in group.runs if not run.on_gpu]
+    if not group.learns or not timed or not all(row.get("cpu_seconds") for run in timed for row in run.rows):
         return found
-    found[CPU] = median_minutes([cpu_minutes_to(run, run.steps) for run in group.runs])
+    found[CPU] = median_minutes([cpu_minutes_to(run, run.steps) for run in timed])
     if group.threshold is not None:
         threshold = group.threshold
-        found[CPU_TO_THRESHOLD] = median_minutes([cpu_minutes_to(run, run.steps_to(threshold)) for run in group.runs])
+        found[CPU_TO_THRESHOLD] = median_minutes([cpu_minutes_to(run, run.steps_to(threshold)) for run in timed])
     return found
 
 
@@ -127,8 +128,8 @@ def median_minutes(minutes: Sequence[float]) -> str:
 
 def _speed(group: Group) -> str:
     """Env steps of training for each second of it."""
-    seconds = sum(60 * run.minutes for run in group.runs)
-    return f"{sum(run.steps for run in group.runs) / seconds:.1f}" if group.learns and seconds else ""
+    seconds = sum(60 * run.minutes for run in group.timed)
+    return f"{sum(run.steps for run in group.timed) / seconds:.1f}" if group.learns and seconds else ""
 
 
 def _tokens(group: Group) -> str:

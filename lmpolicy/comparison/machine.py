@@ -7,6 +7,9 @@ from pathlib import Path
 
 import torch as th
 
+GPUS = ("NVIDIA", "Tesla", "GeForce", "Quadro", "AMD Instinct", "AMD Radeon")
+"""Beginnings of the names of GPUs, as torch tells them."""
+
 
 def processor(device: th.device | None = None) -> str:
     """Return the name of the processor, as far as the system tells it; of a GPU where one computes.
@@ -20,6 +23,14 @@ def processor(device: th.device | None = None) -> str:
         return th.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
     return name_in(info.read_text()) if info.exists() else platform.processor() or platform.machine()
+
+
+def is_gpu(name: str) -> bool:
+    """Return whether what computed is a GPU.
+
+    :param name: what :func:`processor` returned.
+    """
+    return name.startswith(GPUS)
 
 
 def name_in(text: str) -> str:

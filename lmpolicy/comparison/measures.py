@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lmpolicy.comparison.machine import is_gpu
+
 SAFE = 3
 """Number of seeds from which on an interval is given. Resampling one or two says nothing."""
 REACH = 0.25
@@ -98,6 +100,11 @@ class FinishedRun:
         row = self.rows[0]
         threads = f"{row['threads']} thread{'s' if row['threads'] != '1' else ''}"
         return f"{row['processor']}, {threads}, torch {row['torch']}"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether a GPU computed."""
+        return is_gpu(self.rows[0]["processor"])
 
 
 def interquartile_mean(numbers: Sequence[float]) -> float:

@@ -77,6 +77,11 @@ class Group:
         """Whether the seeds were run with different settings."""
         return len({run.rows[0]["settings"] for run in self.runs}) > 1
 
+    @property
+    def timed(self) -> Sequence[FinishedRun]:
+        """Seeds whose minutes count: those on a processor, where others ran on a GPU."""
+        return [run for run in self.runs if not run.on_gpu] or self.runs
+
     def summarize(self) -> dict[str, str]:
         """Return a line of ``summary.csv``. What a method does not have is left empty."""
         first = self.runs[0].rows[0]
@@ -91,7 +96,7 @@ class Group:
             "threshold": "" if self.threshold is None else f"{self.threshold:g}",
             **measured,
             "episodes": first["episodes"],
-            "train_minutes": f"{median(run.minutes for run in self.runs):.1f}" if self.learns else "",
+            "train_minutes": f"{median(run.minutes for run in self.timed):.1f}" if self.learns else "",
             "hardware": "; ".join(sorted({run.hardware for run in self.runs})),
             "settings": " ".join(sorted({run.rows[0]["settings"] for run in self.runs})),
         }

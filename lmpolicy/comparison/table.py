@@ -40,7 +40,8 @@ env steps at the first evaluation whose mean return is at the threshold or above
 reached it. Stays: env steps at the first evaluation from which on all later evaluations are there. Mean over training:
 area under the learning curve, divided by its env steps. All methods are evaluated at the same env steps, from the same
 seeds, without shaped or scaled rewards. Env steps before: steps of this env that were played before the training, to
-pretrain the language model or to learn the words. Minutes: of training, without evaluations, median over seeds."""
+pretrain the language model or to learn the words. Minutes: of training, without evaluations, median over seeds; where
+some ran on a processor and others on a GPU, of those on a processor."""
 
 
 def cells_of(summary: Sequence[Line]) -> list[tuple[str, ...]]:

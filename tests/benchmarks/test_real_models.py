@@ -243,14 +243,14 @@ def test_a_killed_cell_goes_on_and_repeats_no_evaluation(tmp_path: Path, monkeyp
 
 
 def test_minutes_of_the_processor() -> None:
-    def run(minutes: int) -> FinishedRun:
+    def run(minutes: int, processor: str = "AMD EPYC") -> FinishedRun:
         """A seed that takes so many minutes for an env step."""
         returns = enumerate((0.0, 0.5, 1.0))
         rows = [
             {"env_steps": str(step), "mean_return": str(one), "cpu_seconds": str(60 * step * minutes)}
             for step, one in returns
         ]
-        return FinishedRun([{**row, "sampled": "0"} for row in rows])
+        return FinishedRun([{**row, "sampled": "0", "processor": processor} for row in rows])
 
     seeds = Group("lake", "smollm2", [run(1), run(2), run(3)], threshold=0.4)
     assert cpu_minutes(seeds) == {"cpu_minutes": "4.0", "cpu_minutes_to_threshold": "2.0"}
@@ -258,6 +258,9 @@ def test_minutes_of_the_processor() -> None:
     assert cpu_minutes(never) == {"cpu_minutes": "4.0", "cpu_minutes_to_threshold": ""}
     without = [FinishedRun([{**row, "cpu_seconds": ""} for row in run.rows]) for run in never.runs]
     assert set(cpu_minutes(replace(never, runs=without)).values()) == {""}, "runs from before it was counted"
+    faster = run(0, "NVIDIA H200")
+    assert cpu_minutes(replace(seeds, runs=[*seeds.runs, faster])) == cpu_minutes(seeds), "a GPU is no processor"
+    assert set(cpu_minutes(replace(seeds, runs=[faster])).values()) == {""}
 
 
 def test_nothing_complete_is_said(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmpolicy.comparison.machine import name_in
+from lmpolicy.comparison.machine import is_gpu, name_in
 
 BLOCK = "processor\t: {n}\nvendor_id\t: V\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: {name}\nflags\t\t: a b\n\n"
 
@@ -20,3 +20,10 @@ def test_family_and_model_where_the_name_tells_no_model(name: str, said: str) ->
 
 def test_names_without_a_family_are_left_as_they_are() -> None:
     assert name_in("model name : Cortex\n") == "Cortex"
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"), [("NVIDIA H200", True), ("Tesla T4", True), ("AMD Instinct MI300X", True), ("AMD EPYC", False)]
+)
+def test_gpus_are_known_by_their_names(name: str, gpu: bool) -> None:
+    assert is_gpu(name) is gpu

@@ -81,6 +81,17 @@ def test_summary_equals_hand_computed_numbers() -> None:
     assert (row["train_minutes"], row["env_steps"], row["pretraining_steps"]) == ("10.0", "1000", "7")
 
 
+def test_minutes_are_those_of_seeds_on_a_processor() -> None:
+    found = runs("lm", {0: 0.0, 1000: 10.0}, {0: 0.0, 1000: 20.0})
+    for row in found["lm", 1]:
+        row.update(processor="NVIDIA H200", train_seconds="6")
+    (row,) = summary(found)
+    assert (row["seeds"], row["train_minutes"]) == ("2", "10.0")
+    assert row["hardware"] == "NVIDIA H200, 1 thread, torch 2; cpu, 1 thread, torch 2"
+    (row,) = summary({("lm", 1): found["lm", 1]})
+    assert row["train_minutes"] == "0.1", "a GPU's, where there are no others"
+
+
 def test_what_is_not_known_is_left_open() -> None:
     (row,) = summary(runs("lm", {0: 1.0, 10: 2.0}, pretraining_steps=""), threshold=None)
     assert row["pretraining_steps"] == row["threshold"] == ""
