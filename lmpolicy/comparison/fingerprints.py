@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch as th
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import LM_ALONE, LM_RANDOM, RAW, WORDS, EnvFacts, Method
 from lmpolicy.models import resolve
+from lmpolicy.models.converting import origin_of
 from lmpolicy.text.task import TextTask
 
 IRRELEVANT = frozenset(
@@ -41,8 +41,6 @@ the default was when the first results were made, so that those are still known 
 WEIGHTS = ".safetensors"
 MODEL_FILES = (".json", WEIGHTS, ".jinja")
 """Endings of the files that make a language model."""
-DIGEST = re.compile(r" [0-9a-f]{8}(?=['\" ])")
-"""Digest of a model's files, in what :func:`describe_cell` says of it."""
 LARGEST_READ = 2**26
 """Bytes of a file up to which it is read. Of larger ones, the size counts."""
 
@@ -119,7 +117,13 @@ def _of_policy(name: str, value: Any) -> Any:
 
 
 def _digest(folder: Path, endings: Collection[str]) -> str:
-    """Return a few characters that change with the files of a model."""
+    """Return a few characters that change with the files of a model.
+
+    Of a converted copy, with what it was made of: each version of Transformers writes it a little otherwise.
+    """
+    origin = origin_of(folder)
+    if origin is not None:
+        return hashlib.sha1(origin.encode()).hexdigest()[:8]
     digest = hashlib.sha1()
     for file in sorted(folder.glob("*")) if folder.is_dir() else ():
         if file.suffix in endings:
@@ -137,14 +141,6 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return [f"{name} was {_short(before.get(name))}, is {_short(now.get(name))}" for name in names]
-
-
-def without_digest(described: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the digest of the model's files, which another version of Transformers may write anew.
-
-    :param described: what :func:`describe_cell` returned.
-    """
-    return {name: DIGEST.sub("", value) if name == "model" else value for name, value in described.items()}
 
 
 def describe(value: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from lmpolicy.comparison.cells import FIELDS, Cell, Row
-from lmpolicy.comparison.fingerprints import describe_cell, differences, without_digest
+from lmpolicy.comparison.fingerprints import describe_cell, differences
 from lmpolicy.files import existing_folder, whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
@@ -131,19 +131,16 @@ def _is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:
 
 
 def _check_like_other_seeds(cell: Cell, runs: Runs, folder: Path) -> None:
-    """Check that a mean over the seeds of a method stays one of the same settings, before a seed is added.
-
-    The model's files may be others: another version of Transformers may write them anew, with the same weights.
-    """
+    """Check that a mean over the seeds of a method stays one of the same settings, before a seed is added."""
     others: dict[str, list[int]] = {}
     for (method, seed), rows in sorted(runs.items()):
         if method == cell.method.name:
             others.setdefault(rows[0]["settings"], []).append(seed)
     if not others:
         return
-    known, now = read_settings(folder), without_digest(_described(cell))
+    known, now = read_settings(folder), _described(cell)
     for before, seeds in others.items():
-        if changed := differences(without_digest(known.get(before, {})), now):
+        if changed := differences(known.get(before, {}), now):
             raise OtherSettingsError(
                 f"{cell} would stand in {folder / RUNS} beside seed{'s' if len(seeds) > 1 else ''} "
                 f"{', '.join(map(str, seeds))}, run with other settings ({'; '.join(changed)}). To add it, use those; "

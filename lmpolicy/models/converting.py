@@ -71,6 +71,20 @@ def copy_of(digest: str) -> Path | None:
     return next(cache_folder("models").glob(f"*-{digest[:KEY]}"), None)
 
 
+def origin_of(folder: Path) -> str | None:
+    """Return what a converted copy was made of: digest of the file, and dtype. ``None``: a folder is no converted copy.
+
+    Where it was made, and with which versions, is left out: the weights are the same.
+
+    :param folder: of a model.
+    """
+    try:
+        found = json.loads((folder / SOURCE).read_text())
+        return f"{found['sha256']} {found['dtype']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _writable_folder() -> Path:
     folder = cache_folder("models")
     try:

@@ -148,14 +148,14 @@ def test_a_seed_of_other_settings_does_not_stand_beside_the_others(run: Any, tmp
     assert run.cells == ["Side classic-raw seed 2"]
 
 
-def test_a_model_whose_files_were_written_anew_goes_on(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another version of Transformers writes other files with the same weights."""
+def test_a_model_of_other_files_does_not_stand_beside_the_others(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from lmpolicy.comparison import fingerprints
 
+    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "own 01234567")
     run(methods=["lm-frozen"])
-    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "bundled 01234567")
-    run(methods=["lm-frozen"], seeds=[1])
-    assert run.cells == ["Side lm-frozen seed 1"]
-    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "gpt2 01234567")
-    with pytest.raises(ValueError, match=r"beside seed 0, .*\(model was 'bundled', is 'gpt2'\)"):
-        run(methods=["lm-frozen"], seeds=[2])
+    monkeypatch.setattr(fingerprints, "describe_model", lambda name, random: "own 89abcdef")
+    told = r"\(model was 'own 01234567', is 'own 89abcdef'\)"
+    for seed in (0, 1):
+        with pytest.raises(ValueError, match=told):
+            run(methods=["lm-frozen"], seeds=[seed])
+    assert run.cells == []

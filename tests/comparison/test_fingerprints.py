@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from benchmarks.common.paths import COMPARE
 from benchmarks.learning.tasks import BY_NAME, experiment, facts_of
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.fingerprints import IRRELEVANT, LEFT_OUT, fingerprint
+from lmpolicy.comparison.fingerprints import IRRELEVANT, LEFT_OUT, describe_model, fingerprint
 from lmpolicy.comparison.methods import LM, Method
 
 WHEN_FIRST_RUN = {
@@ -66,3 +69,33 @@ def test_named_settings_are_those_of_the_results() -> None:
         what, facts = experiment(BY_NAME[name]), facts_of(name)
         kept = json.loads((COMPARE / name / "settings.json").read_text())
         assert fingerprint(what, Method.of(LM), facts) in kept, f"{name}: run its comparison anew"
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_a_converted_copy_is_known_by_what_it_was_made_of(tmp_path: Path, random: bool) -> None:
+    """Folder and versions are of one machine: another finds the same results, and adds seeds to them."""
+
+    def described(where: str, sha256: str, dtype: str = "bfloat16", **written: Any) -> str:
+        """A converted copy on some machine."""
+        folder = tmp_path / where / "copy"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"transformers_version": where}))
+        (folder / "source.json").write_text(
+            json.dumps({"source": where, "sha256": sha256, "dtype": dtype, "versions": {"torch": where}} | written)
+        )
+        return describe_model(str(folder), random).replace(str(folder), "copy")
+
+    here = described("here", "00ff")
+    assert described("there", "00ff") == here
+    assert described("there", "11ff") != here
+    assert described("there", "00ff", "float32") != here
+
+
+def test_files_of_other_models_are_read(tmp_path: Path) -> None:
+    """A file of that name says nothing where it is none of a converted copy."""
+    found = set()
+    for said in ("{}", "[]", '{"sha256": 1}', "no JSON"):
+        (tmp_path / "source.json").write_text(said)
+        found.add(describe_model(str(tmp_path), False))
+    (tmp_path / "source.json").unlink()
+    assert len(found | {describe_model(str(tmp_path), False)}) == 5
