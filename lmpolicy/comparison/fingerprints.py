@@ -25,6 +25,14 @@ OF_ENV = ("env_id", "env_kwargs", "task", "wrapper_kwargs")
 """Settings of the language model that are settings of the env, too."""
 OF_HELP = ("training_wrapper", "gamma", "learning_rate", "ent_coef", "normalize_reward")
 """Settings of the language model that are its help."""
+OF_TRAINING = frozenset(
+    (
+        *("n_envs", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "optimizer"),
+        *("clip_range", "ent_coef", "vf_coef", "max_grad_norm", "target_kl", "normalize_advantage", "normalize_reward"),
+        *("lora", "critic_lr_factor", "value_gradient", "critic_warmup", "reference"),
+    )
+)
+"""Settings of the language model that change no action of one that is not trained; a fresh adapter changes none."""
 LEFT_OUT: Mapping[str, Any] = {
     "n_steps": 128,
     "batch_size": 256,
@@ -83,6 +91,7 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         found.pop("every", None)
     if method.is_lm:
         skipped = {"total_timesteps", *OF_ENV, *(("training_wrapper",) if method.base == LM_ALONE else ())}
+        skipped |= set() if method.learns else OF_TRAINING
         changed = {
             one.name: own[one.name]
             for one in fields(settings)

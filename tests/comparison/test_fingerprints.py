@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from benchmarks.common.paths import COMPARE
 from benchmarks.learning.tasks import BY_NAME, experiment, facts_of
 from lmpolicy import Hyperparameters
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.fingerprints import IRRELEVANT, LEFT_OUT, describe_model, fingerprint
-from lmpolicy.comparison.methods import LM, Method
+from lmpolicy.comparison.fingerprints import IRRELEVANT, LEFT_OUT, OF_TRAINING, describe_model, fingerprint
+from lmpolicy.comparison.methods import LM, LM_FROZEN, Method
 
 WHEN_FIRST_RUN = {
     "n_envs": 8,
@@ -69,6 +69,22 @@ def test_named_settings_are_those_of_the_results() -> None:
         what, facts = experiment(BY_NAME[name]), facts_of(name)
         kept = json.loads((COMPARE / name / "settings.json").read_text())
         assert fingerprint(what, Method.of(LM), facts) in kept, f"{name}: run its comparison anew"
+
+
+def test_how_others_are_trained_says_nothing_of_a_model_that_is_not() -> None:
+    """A seed of the untrained model is added whatever the settings of the training have become."""
+    what, facts = experiment(BY_NAME["frozenlake"]), facts_of("frozenlake")
+
+    def known(method: str, **changed: Any) -> str:
+        return fingerprint(replace(what, settings=replace(what.settings, **changed)), Method.of(method), facts)
+
+    other = {"n_steps": 7, "learning_rate": (1e-9, 0.0), "lora": {"r": 3}, "n_epochs": 99}
+    for name, value in other.items():
+        assert known(LM_FROZEN, **{name: value}) == known(LM_FROZEN), name
+        assert known(LM, **{name: value}) != known(LM), name
+    assert known(LM_FROZEN, score_normalization="word") != known(LM_FROZEN)
+    assert known(LM_FROZEN, wrapper_kwargs={"history": 1}) != known(LM_FROZEN)
+    assert {one.name for one in fields(Hyperparameters)} >= OF_TRAINING
 
 
 @pytest.mark.parametrize("random", [False, True])
