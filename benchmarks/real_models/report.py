@@ -97,7 +97,7 @@ def cpu_minutes(group: Group) -> dict[str, str]:
     :param group: all seeds of a method.
     """
     found = dict.fromkeys((CPU, CPU_TO_THRESHOLD), "")
-    timed = [run for run in group.runs if not run.on_gpu]
+    timed = group.on_processor
     if not group.learns or not timed or not all(row.get("cpu_seconds") for run in timed for row in run.rows):
         return found
     found[CPU] = median_minutes([cpu_minutes_to(run, run.steps) for run in timed])

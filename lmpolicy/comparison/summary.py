@@ -78,9 +78,14 @@ class Group:
         return len({run.rows[0]["settings"] for run in self.runs}) > 1
 
     @property
+    def on_processor(self) -> Sequence[FinishedRun]:
+        """Seeds that no GPU computed."""
+        return [run for run in self.runs if not run.on_gpu]
+
+    @property
     def timed(self) -> Sequence[FinishedRun]:
         """Seeds whose minutes count: those on a processor, where others ran on a GPU."""
-        return [run for run in self.runs if not run.on_gpu] or self.runs
+        return self.on_processor or self.runs
 
     def summarize(self) -> dict[str, str]:
         """Return a line of ``summary.csv``. What a method does not have is left empty."""
