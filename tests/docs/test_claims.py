@@ -26,11 +26,13 @@ GUIDES = (
     "several-processes",
     "which-settings",
 )
+FINDINGS = ("grids-and-coins", "households", "thinking", "toy-text", "wordings")
 PAGES = (
     "README.md",
     "docs/mutants.md",
     "docs/results.md",
     "docs/findings.md",
+    *(f"docs/findings/{name}.md" for name in FINDINGS),
     "docs/speed.md",
     "docs/tuning.md",
     "lmpolicy/bundled/MODEL_CARD.md",
