@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.training.imitation.demonstration import NOTHING, Demonstration, EnvWords
+from lmpolicy.training.imitation.demonstration import NOTHING, Demonstration, EnvWords, forget_rewards
 from lmpolicy.training.imitation.demonstration_files import read_turns, write_jsonl
 from lmpolicy.training.imitation.playing import Player, Predictor, play_as_model, play_episodes
 from lmpolicy.training.imitation.recorded import read_minari
@@ -285,7 +285,17 @@ class Demonstrations:
     def __getitem__(self: T, place: slice) -> T: ...
 
     def __getitem__(self: T, place: int | slice) -> Demonstration | T:
-        return type(self)(self._turns[place], self.skipped) if isinstance(place, slice) else self._turns[place]
+        """Return a turn; or some turns, without the rewards of episodes that are not whole among them."""
+        if not isinstance(place, slice):
+            return self._turns[place]
+        order = {chosen: number for number, chosen in enumerate(range(len(self))[place])}
+        cut = [
+            number
+            for number, places in enumerate(self.episodes)
+            if not all(one in order for one in places) or sorted(places, key=order.__getitem__) != list(places)
+        ]
+        names = {self._turns[self.episodes[number][0]].episode for number in cut}
+        return type(self)(forget_rewards((self._turns[one] for one in order), names), self.skipped)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Demonstrations) and self._turns == other._turns

@@ -31,7 +31,8 @@ class GradientNorms:
         self._handles.append(policy.optimizer.register_step_pre_hook(self._close))
 
     def _note(self, name: str, weight: th.Tensor) -> None:
-        assert weight.grad is not None
+        if weight.grad is None:  # no part of the loss depends on it, e.g. the value head while actions are cloned
+            return
         self._now[name][weight] = th.linalg.vector_norm(weight.grad.detach(), dtype=th.float32)
 
     def _close(self, *_: Any) -> None:

@@ -43,6 +43,20 @@ def test_returns_are_discounted_sums_of_rewards() -> None:
     assert found[4:] == [7.0, None], "the reward of a lone turn is not its return"
 
 
+def test_a_slice_that_cuts_an_episode_forgets_its_rewards() -> None:
+    played = Demonstrations([*episode(0, [1, 2]), *episode(1, [3, 4]), turn(reward=5.0, return_=6.0)])
+    assert played[:3].returns(1.0) == [3, 2, None]
+    assert played[1:].returns(1.0) == [None, 7, 4, 6]
+    assert played[::2].returns(1.0) == [None, None, 6]
+    assert played[::-1].returns(1.0) == [6, None, None, None, None], "the turns of an episode are not in their order"
+    assert played[:4] == Demonstrations([*episode(0, [1, 2]), *episode(1, [3, 4])])
+    assert played[2:4].best(1).rewards() == [[3, 4]]
+    with pytest.raises(ValueError, match="1 of 2 episodes have neither rewards nor a return"):
+        played[:3].best(1)
+    given = Demonstrations([replace(one, return_=9.0) for one in played])
+    assert given[:1].returns(1.0) == [9.0]
+
+
 def test_an_episode_that_was_cut_off_has_no_return_unless_it_is_given() -> None:
     cut = Demonstrations(episode(0, [1, 1], truncated=True))
     assert cut.returns(0.9) == [None, None]

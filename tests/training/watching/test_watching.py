@@ -229,6 +229,28 @@ def test_gradient_norms_are_means_over_steps_and_hooks_go_away(llama: str) -> No
     assert not any(weight._post_accumulate_grad_hooks for weight in model.policy.parameters())  # type: ignore[attr-defined]
 
 
+class WithoutGradient(th.autograd.Function):
+    """Give no gradient back, as the scores of other processes do where the loss does not use them."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: th.Tensor) -> th.Tensor:  # type: ignore[override]
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: th.Tensor) -> None:
+        return None
+
+
+def test_a_weight_that_gets_no_gradient_has_no_norm(llama: str) -> None:
+    model = ppo(llama, corridor())
+    norms = GradientNorms(model.policy)
+    model.policy.optimizer.zero_grad()
+    for weight in model.policy.backbone.value_head.parameters():
+        WithoutGradient.apply(weight).sum().backward()  # type: ignore[no-untyped-call]
+    model.policy.optimizer.step()
+    assert norms.means() == {}
+
+
 @pytest.mark.parametrize("settings", [{"lora": "frozen"}, {}])
 def test_no_actor_learns(llama: str, settings: dict[str, Any]) -> None:
     model = ppo(llama, make_vec_env(cart_pole, n_envs=2), settings)
