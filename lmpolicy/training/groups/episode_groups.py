@@ -24,9 +24,16 @@ class Episode:
     seed: int
     """Seed that the env was reset with."""
     rewards: list[float] = field(default_factory=list)
-    """Rewards so far, which :class:`~lmpolicy.GroupAdvantages` notes when a rollout is complete."""
+    """Rewards so far, which :class:`~lmpolicy.GroupAdvantages` notes."""
+    steps: int = 0
+    """Number of steps so far."""
     ended: bool = False
     """Whether the episode is complete, by itself or by a time limit."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all rewards are known. Where a training is broken off, the learner drops the step that it is at."""
+        return len(self.rewards) == self.steps
 
 
 class EpisodeGroups(VecEnvWrapper):
@@ -126,6 +133,8 @@ class EpisodeGroups(VecEnvWrapper):
         """Wait for the step, and start episodes with their seeds where others have ended."""
         observations, rewards, dones, infos = self.venv.step_wait()
         self._moved, self.stepped, self.cut_off = True, list(self.current), {}
+        for episode in self.stepped:
+            episode.steps += 1
         ended = np.flatnonzero(dones).tolist()
         observations = np.array(observations)
         for number in ended:

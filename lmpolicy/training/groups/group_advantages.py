@@ -171,8 +171,9 @@ class GroupAdvantages(LearnersBuffer):
             groups = self._groups()
             for number, row in groups.cut_off.items():
                 self._bootstrapped[self.pos, number] = self.gamma * self._value_of(row)
-            for episode in groups.stepped:
-                episode.rewards.append(0.0)  # until the rollout is complete
+            known = np.asarray(reward, np.float32) - self._bootstrapped[self.pos]
+            for episode, own in zip(groups.stepped, known.tolist(), strict=True):
+                episode.rewards.append(own)  # a callback may change it until the rollout is complete
             self._stepped.append(groups.stepped)
         super().add(obs, action, reward, episode_start, value, log_prob)
 
@@ -207,8 +208,9 @@ class GroupAdvantages(LearnersBuffer):
             episode.rewards[part.start - part.stop :] = rewards[part.steps].tolist()
         for part in parts:
             episode = self._stepped[part.start][part.env]
-            others = [other.rewards for other in episode.peers if other.ended and other is not episode]
-            if not others or self._is_dropped(part):
+            peers = [other for other in episode.peers if other.ended and other is not episode]
+            others = [other.rewards for other in peers if other.is_known]
+            if not others or not episode.is_known or self._is_dropped(part):
                 continue
             if part.ended:
                 own = discounted(episode.rewards, self.gamma)

@@ -263,6 +263,7 @@ def test_groups_are_the_formula_over_two_rollouts(data: Any, baseline: str, divi
             for env, (mine, episode) in enumerate(running):
                 mine.rewards.append(float(rewards[env]))
                 mine.steps.append(step)
+                episode.steps += 1
                 mine.ended = episode.ended = bool(dones[env])
             buffer._learner = lambda: Learner(np.zeros((n_envs, 2)))  # type: ignore[assignment, return-value]
             buffer.add(np.zeros((n_envs, 2)), np.zeros(n_envs), rewards, starts, th.zeros(n_envs), th.zeros(n_envs))

@@ -101,6 +101,46 @@ def test_returns_of_groups_are_those_of_the_env(llama: str) -> None:
                 assert advantages[step, env] == pytest.approx(own - sum(total) / len(total), abs=1e-4)
 
 
+class Stop(BaseCallback):
+    """Ends a training in the middle of a rollout; the learner drops the step that it is at."""
+
+    def _on_step(self) -> bool:
+        return self.n_calls < 12
+
+
+def test_a_training_that_was_broken_off_goes_on_with_the_rewards_of_the_env(llama: str) -> None:
+    model = grouped(llama, "rloo", EpisodeGroups(lotteries(), 4, 0), n_steps=16, batch_size=32)
+    first, then = KeepEpisodes(), KeepEpisodes()
+    model.learn(64, callback=[first, Stop()])
+    model.learn(64, callback=then, reset_num_timesteps=False)
+    rewards: dict[Any, list[float]] = {}
+    for seen in (first, then):
+        for episodes, earned in zip(seen.episodes, seen.rewards, strict=True):
+            for episode, one in zip(episodes, earned, strict=True):
+                rewards.setdefault(episode, []).append(float(one))
+    dropped = set(first.episodes[-1])
+    known = [episode for episode in rewards if episode not in dropped]
+    assert any(episode.ended for episodes in first.episodes[:-1] for episode in episodes)
+    for episode in known:
+        assert episode.is_known
+        assert episode.rewards == pytest.approx(rewards[episode], abs=1e-5)
+    assert dropped
+    advantages = model.rollout_buffer.advantages.reshape(4, 16).T
+    compared = 0
+    for step, episodes in enumerate(then.episodes):
+        for env, episode in enumerate(episodes):
+            peers = [one for one in episode.peers if one.ended and one is not episode and one not in dropped]
+            if episode in dropped or not peers:
+                assert advantages[step, env] == 0
+            elif episode.ended:
+                compared += 1
+                own, *others = (
+                    sum(model.gamma**age * one for age, one in enumerate(rewards[each])) for each in [episode, *peers]
+                )
+                assert advantages[step, env] == pytest.approx(own - sum(others) / len(others), abs=1e-4)
+    assert compared
+
+
 @pytest.mark.parametrize("baseline", ["rloo", "grpo", "leave-one-out"])
 @pytest.mark.parametrize("value_gradient", [True, False])
 def test_without_a_critic_the_value_head_stays(llama: str, baseline: str, value_gradient: bool) -> None:
