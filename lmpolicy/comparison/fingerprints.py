@@ -13,6 +13,7 @@ import torch as th
 
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.methods import LM_ALONE, LM_RANDOM, RAW, WORDS, EnvFacts, Method
+from lmpolicy.comparison.sources import own_code
 from lmpolicy.models import resolve
 from lmpolicy.models.converting import origin_of
 from lmpolicy.text.task import TextTask
@@ -81,6 +82,8 @@ def describe_cell(experiment: Experiment, method: Method, facts: EnvFacts) -> di
         found[name] = own[name]
     if method.base != RAW or method.helped:
         found["first prompt"] = facts.prompt
+    if facts.code:
+        found["code of the env"] = facts.code
     if method.base != WORDS:
         found.pop("play", None)
     if method.base != RAW:
@@ -174,12 +177,12 @@ def describe(value: Any) -> str:
         own = {one.name: known[one.name] for one in fields(value) if known[one.name] != _default(one)}
         return _named(type(value), own)
     if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
+        return f"{value.__module__}.{_name(value)}"
     function = getattr(value, "func", None)  # of a functools.partial
     if function is not None:
         return _named(function, {"args": value.args, **value.keywords})
     if isinstance(value, Callable) and hasattr(value, "__qualname__"):  # type: ignore[arg-type]
-        return f"{value.__module__}.{value.__qualname__}"
+        return f"{value.__module__}.{_name(value)}"
     plain = {key: one for key, one in vars(value).items() if _is_plain(one)} if hasattr(value, "__dict__") else {}
     extra = {"system_prompt": value.system_prompt} if isinstance(value, TextTask) else {}
     return _named(type(value), {**plain, **extra})
@@ -194,8 +197,13 @@ def short_hash(settings: Any) -> str:
 
 
 def _named(kind: Any, inner: Mapping[str, Any]) -> str:
-    name = getattr(kind, "__qualname__", type(kind).__qualname__)
-    return f"{name}({', '.join(f'{key}={describe(one)}' for key, one in sorted(inner.items()))})"
+    return f"{_name(kind)}({', '.join(f'{key}={describe(one)}' for key, one in sorted(inner.items()))})"
+
+
+def _name(kind: Any) -> str:
+    """Return the name of a function or a class; of one's own, with what changes with its code."""
+    code = own_code(kind)
+    return getattr(kind, "__qualname__", type(kind).__qualname__) + (f" {code}" if code else "")
 
 
 def _is_plain(value: Any) -> bool:

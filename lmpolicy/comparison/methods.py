@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.sources import own_code
 from lmpolicy.models.near_names import did_you_mean
 
 LM, LM_ALONE, LM_RANDOM, LM_FROZEN = "lm", "lm-no-help", "lm-random", "lm-frozen"
@@ -107,6 +108,8 @@ class EnvFacts:
     """Whether other phrases are legal in each state."""
     prompt: str
     """What the agent reads first, with seed 0."""
+    code: str = ""
+    """What changes with the code of the env; empty for one of an installed package."""
 
     @classmethod
     def of(cls, experiment: Experiment) -> EnvFacts:
@@ -123,6 +126,7 @@ class EnvFacts:
             isinstance(env.action_space, spaces.Discrete),
             words.fixed_phrases is None,
             str(words.prompt),
+            own_code(type(env.unwrapped)) or "",
         )
         words.close()
         return facts

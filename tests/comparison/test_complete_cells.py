@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.quick_comparison import QUICK, SMALL, settings
 from stable_baselines3 import PPO
@@ -130,6 +131,21 @@ def test_other_settings_are_named_and_not_mixed(run: Any) -> None:
     assert run.cells == []
     run(settings(learning_rate=(1e-3, 0.0)), methods=["classic-raw"])  # of the language model alone
     assert run.cells == []
+
+
+def test_results_of_code_that_was_edited_are_not_handed_out(run: Any) -> None:
+    def rule(action: int) -> Any:
+        class Rule:
+            def predict(self, observation: Any, state: Any = None, **_: Any) -> Any:
+                return np.full(len(observation), action), state
+
+        return lambda env, seed: Rule()
+
+    run(methods=["right"], players={"right": rule(1)})
+    run(methods=["right"], players={"right": rule(1)})
+    assert run.cells == []
+    with pytest.raises(ValueError, match=r"right seed 0 .* \(player was .*, is .*another folder"):
+        run(methods=["right"], players={"right": rule(0)})
 
 
 def test_a_seed_of_other_settings_does_not_stand_beside_the_others(run: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -197,3 +197,17 @@ def forget_rewards(turns: Iterable[Demonstration], gaps: Collection[Any]) -> lis
     """
     known = set(gaps) - {None}
     return [replace(turn, reward=None) if turn.episode in known else turn for turn in turns]
+
+
+def cut_out(turns: Sequence[Demonstration], episodes: Sequence[tuple[int, ...]], chosen: slice) -> list[Demonstration]:
+    """Take some turns, without the rewards of episodes that are not whole, or not in their order, among them.
+
+    :param turns: all turns.
+    :param episodes: places of the turns of each episode.
+    :param chosen: which turns.
+    """
+    order = {place: number for number, place in enumerate(range(len(turns))[chosen])}
+    kept = [[order.get(place, -1) for place in places] for places in episodes]
+    cut = [-1 in numbers or sorted(numbers) != numbers for numbers in kept]
+    gaps = [turns[places[0]].episode for places, one in zip(episodes, cut, strict=True) if one]
+    return forget_rewards((turns[place] for place in order), gaps)

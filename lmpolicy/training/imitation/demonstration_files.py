@@ -68,15 +68,17 @@ def counted_reasons(unknown: str, too_long: str) -> frozenset[str]:
     return frozenset(reason for reason, rule in reasons.items() if rule == "count")
 
 
-def write_jsonl(path: Path, turns: Iterable[Demonstration]) -> None:
+def write_jsonl(path: Path, turns: Iterable[Demonstration]) -> Path:
     """Write turns to a file that appears when all of it is written.
 
     :param path: file to write.
     :param turns: any number of turns.
+    :return: the file.
     """
     with whole_file(path) as file:
         for turn in turns:
             file.write(f"{json.dumps(_line(turn), ensure_ascii=False)}\n".encode())
+    return path
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from lmpolicy.training.imitation.demonstration import NOTHING, Demonstration, EnvWords, forget_rewards
+from lmpolicy.training.imitation.demonstration import NOTHING, Demonstration, EnvWords, cut_out
 from lmpolicy.training.imitation.demonstration_files import read_turns, write_jsonl
 from lmpolicy.training.imitation.playing import Player, Predictor, play_as_model, play_episodes
 from lmpolicy.training.imitation.recorded import read_minari
@@ -174,8 +174,7 @@ class Demonstrations:
         :param path: file to write. It appears when all of it is written.
         :return: the file.
         """
-        write_jsonl(Path(path), self._turns)
-        return Path(path)
+        return write_jsonl(Path(path), self._turns)
 
     def split(self: T, fraction: float, seed: int = 0) -> tuple[T, T]:
         """Divide the episodes into two parts at random.
@@ -285,17 +284,9 @@ class Demonstrations:
     def __getitem__(self: T, place: slice) -> T: ...
 
     def __getitem__(self: T, place: int | slice) -> Demonstration | T:
-        """Return a turn; or some turns, without the rewards of episodes that are not whole among them."""
-        if not isinstance(place, slice):
-            return self._turns[place]
-        order = {chosen: number for number, chosen in enumerate(range(len(self))[place])}
-        cut = [
-            number
-            for number, places in enumerate(self.episodes)
-            if not all(one in order for one in places) or sorted(places, key=order.__getitem__) != list(places)
-        ]
-        names = {self._turns[self.episodes[number][0]].episode for number in cut}
-        return type(self)(forget_rewards((self._turns[one] for one in order), names), self.skipped)
+        if isinstance(place, slice):
+            return type(self)(cut_out(self._turns, self.episodes, place), self.skipped)
+        return self._turns[place]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Demonstrations) and self._turns == other._turns
