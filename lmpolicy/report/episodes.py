@@ -12,10 +12,10 @@ from typing import Any
 from lmpolicy.files import whole_file
 from lmpolicy.report.tables import episodes_table
 from lmpolicy.training.turns import TURN_KEYS, Turn, to_line
-from lmpolicy.training.watching.whole_episodes import with_return
+from lmpolicy.training.watching.whole_episodes import FILE, with_return
 
-FILE = "episodes.jsonl"
-"""Name of a file of episodes in a folder."""
+OF_A_TRAINING = b'"advantage": '
+"""What a file of episodes of a training has: a key, since in a text, its quotation marks would be escaped."""
 NEEDED = ("env_step", "messages", "probabilities")
 NUMBERS = ("env_reward", "value", "episode_return", "advantage")
 WHOLE_NUMBERS = ("env_step", "env", "episode", "turn")
@@ -68,9 +68,9 @@ class Episodes(Sequence[Sequence[Turn]]):
         :param path: file to write, or a folder, in which it is ``episodes.jsonl``. It appears when all of it is
             written.
         :return: the file.
+        :raises FileExistsError: if it is a file of a training, which would be lost.
         """
-        path = Path(path)
-        path = path / FILE if path.is_dir() or not path.suffix else path
+        path = place_of(path)
         with whole_file(path) as file:
             for turn in (turn for turns in self._episodes for turn in turns):
                 file.write(f"{to_line(turn)}\n".encode())
@@ -93,6 +93,22 @@ class Episodes(Sequence[Sequence[Turn]]):
     def _repr_html_(self) -> str:
         """Return tables for a notebook, in which all text is escaped."""
         return episodes_table(self)
+
+
+def place_of(path: str | Path) -> Path:
+    """Return the file that episodes are written to.
+
+    :param path: file, or a folder, in which it is ``episodes.jsonl``.
+    :raises FileExistsError: if it is a file of a training, which would be lost; the message names another place.
+    """
+    path = Path(path)
+    path = path / FILE if path.is_dir() or not path.suffix else path
+    if path.is_file() and OF_A_TRAINING in path.read_bytes():
+        raise FileExistsError(
+            f"{path} holds episodes of a training, which would be lost: name another place, e.g. "
+            f"{path.parent / 'recorded'}. A report of {path.parent} finds it there"
+        )
+    return path
 
 
 def read_turn_lines(path: Path) -> Iterator[Turn]:

@@ -11,7 +11,7 @@ import gymnasium as gym
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from lmpolicy.report.episodes import Episodes
+from lmpolicy.report.episodes import Episodes, place_of
 from lmpolicy.report.pictures import picture_of
 from lmpolicy.report.players import Player, Tap, player_of
 from lmpolicy.training.imitation.playing import StopPlaying, check_count
@@ -59,8 +59,10 @@ def record_episodes(
     :return: the episodes.
     :raises TypeError: if the env is not a single one in words, or the model cannot play.
     :raises ValueError: if ``n`` is no positive integer, or the model was trained on other observations.
+    :raises FileExistsError: if ``path`` is a file of a training, before anything is played.
     """
     check_count(n)
+    path = None if path is None else place_of(path)
     env = single_env(env)
     words = wrapper_in(env)
     episodes: list[list[Turn]] = []

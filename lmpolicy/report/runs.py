@@ -92,10 +92,14 @@ def _name(path: Path) -> str:
 
 
 def _same_prompts(file: Path) -> list[list[Turn]]:
-    """Return what was said to each prompt; of a step that was written twice, the last."""
-    found: dict[int, dict[int, Turn]] = {}
+    """Return what was said to each prompt; of a step that was written twice, the last.
+
+    A training that goes on with another :class:`~lmpolicy.WatchLearning` has chosen other prompts.
+    """
+    found: dict[tuple[int, str], dict[int, Turn]] = {}
     for turn in read_turn_lines(file):
         if turn.turn is None:
             raise ValueError(f"{file} is not what WatchLearning writes: a line has no number of the prompt, 'turn'")
-        found.setdefault(turn.turn, {})[turn.env_step] = turn
-    return [[said[step] for step in sorted(said)] for _, said in sorted(found.items())]
+        found.setdefault((turn.turn, repr(turn.messages)), {})[turn.env_step] = turn
+    order = sorted(found, key=lambda which: which[0])  # stable: those of a number as they came
+    return [[found[which][step] for step in sorted(found[which])] for which in order]

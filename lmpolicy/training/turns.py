@@ -133,6 +133,21 @@ def write_turns(path: Path, turns: Sequence[Turn]) -> None:
     append_lines(path, map(to_line, turns))
 
 
+def last_episode(path: Path) -> int:
+    """Return the highest number of an episode in a file of turns; -1 where there is none.
+
+    :param path: file that :func:`write_turns` wrote. Lines that it did not write are passed over.
+    """
+    found = -1
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            number = json.loads(line)["episode"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        found = max(found, number) if isinstance(number, int) else found
+    return found
+
+
 def to_line(turn: Turn) -> str:
     """Write a turn as one line of JSON, without what is not known.
 

@@ -22,6 +22,7 @@ import lmpolicy
 from lmpolicy import Demonstrations, TextObservationWrapper
 from lmpolicy.report.episodes import Episodes
 from lmpolicy.report.pictures import WIDTH
+from lmpolicy.report.runs import read_runs
 from lmpolicy.training.imitation.playing import StopPlaying
 
 
@@ -251,6 +252,27 @@ def test_envs_that_are_taken_and_refused(llama: str) -> None:
         lmpolicy.record_episodes(3, corridor(), 1)
     with pytest.raises(ValueError, match="positive number, got 0"):
         lmpolicy.record_episodes(RandomPlay(), corridor(), 0)
+
+
+def test_episodes_of_a_training_are_not_replaced(llama: str, tmp_path: Path) -> None:
+    model = ppo(llama, corridor())
+    model.learn(64, callback=lmpolicy.WatchLearning(every=1, folder=tmp_path))
+    before = (tmp_path / "episodes.jsonl").read_bytes()
+
+    def never(*_: Any) -> str:
+        raise AssertionError("played before the place was looked at")
+
+    for place in (tmp_path, tmp_path / "episodes.jsonl"):
+        with pytest.raises(FileExistsError, match=r"episodes of a training.* name another place, e\.g\. .*recorded"):
+            lmpolicy.record_episodes(never, corridor(), 1, place)
+    with pytest.raises(FileExistsError, match="would be lost"):
+        lmpolicy.record_episodes(RandomPlay(), corridor(), 1).save(tmp_path)
+    assert (tmp_path / "episodes.jsonl").read_bytes() == before
+    watched = len(Episodes.from_jsonl(tmp_path))
+    lmpolicy.record_episodes(RandomPlay(), corridor(), 2, tmp_path / "recorded")
+    lmpolicy.record_episodes(RandomPlay(), corridor(), 2, tmp_path / "recorded")  # of its own, replaced as before
+    (run,) = read_runs(tmp_path)
+    assert len(run.episodes) == watched + 2
 
 
 def test_same_seeds_begin_alike() -> None:

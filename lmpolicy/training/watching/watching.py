@@ -17,7 +17,7 @@ from lmpolicy.training.callbacks import learner_of, policy_of
 from lmpolicy.training.turns import Turn, markdown, write_turns
 from lmpolicy.training.watching.gradient_norms import GradientNorms
 from lmpolicy.training.watching.same_prompts import SamePrompts
-from lmpolicy.training.watching.whole_episodes import WholeEpisodes
+from lmpolicy.training.watching.whole_episodes import FILE, WholeEpisodes
 
 EPISODES = 100
 """Number of episodes in a mean of returns, as in SB3."""
@@ -141,8 +141,8 @@ class WatchLearning(BaseCallback):
         if policy.guard is not None:
             policy.guard.learner, policy.guard.folder = learner, self._place
         starts = learner._last_episode_starts
-        if fresh := starts is not None and bool(np.all(starts)):
-            self._whole.drop()
+        fresh = starts is not None and bool(np.all(starts))
+        self._whole.begin_training(fresh, self._place)
         self._count_from(fresh)
         self._time = time.perf_counter()
 
@@ -242,7 +242,7 @@ class WatchLearning(BaseCallback):
             return
         buffer, dones, ask = learner_of(self).rollout_buffer, self.locals["dones"], policy_of(self).actor.probabilities
         if turns := self._whole.end_rollout(buffer, np.stack(self._rewards), dones, ask, self._first_step):
-            write_turns(self._place / "episodes.jsonl", turns)
+            write_turns(self._place / FILE, turns)
 
     def _ask_same_prompts(self, env_step: int) -> None:
         """Write what the policy says now to the same prompts."""

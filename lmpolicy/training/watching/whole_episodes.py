@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from lmpolicy.text.spaces import row_keys
-from lmpolicy.training.turns import Turn
+from lmpolicy.training.turns import Turn, last_episode
 
+FILE = "episodes.jsonl"
+"""Name of a file of episodes in a folder."""
 NOTED = {"parse_error": "parse_error", "clipped": "action_clipped", "env_id": "env_id"}
 """Fields of a turn, and where a step's info has them."""
 
@@ -25,13 +28,15 @@ class WholeEpisodes:
     """
 
     def __init__(self) -> None:
-        self._owed, self._begun = 0, 0
+        self._owed, self._begun, self._before = 0, 0, 0
+        self._is_new = True
         self._running: list[Turn] = []
         self._infos: list[tuple[str | None, str | None, dict[str, Any]]] = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is noted of the running episode, and how many there were."""
-        return {"owed": self._owed, "begun": self._begun, "running": [asdict(turn) for turn in self._running]}
+        running = [asdict(turn) for turn in self._running]
+        return {"owed": self._owed, "begun": self._begun, "before": self._before, "running": running}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on noting.
@@ -40,6 +45,19 @@ class WholeEpisodes:
         """
         self._owed, self._begun = state["owed"], state["begun"]
         self._running = [Turn(**turn) for turn in state["running"]]
+        self._before, self._is_new = state.get("before", 0), False  # some checkpoints of version 0.1.0 lack it
+
+    def begin_training(self, fresh: bool, folder: Path | None) -> None:
+        """Begin a training, or go on with it.
+
+        :param fresh: whether all envs have just been reset.
+        :param folder: folder of the files. New episodes have numbers after those that are there.
+        """
+        if fresh:
+            self.drop()
+        if self._is_new and folder is not None:
+            self._before = 1 + last_episode(folder / FILE)
+        self._is_new = False
 
     def begin_rollout(self, ask_for: int) -> None:
         """Begin a rollout.
@@ -107,7 +125,14 @@ class WholeEpisodes:
             )
             advantage = float(buffer.advantages[step, env])
             self._running.append(
-                replace(turn, episode=self._begun, turn=len(self._running), advantage=advantage, greedy=False, **known)
+                replace(
+                    turn,
+                    episode=self._before + self._begun,
+                    turn=len(self._running),
+                    advantage=advantage,
+                    greedy=False,
+                    **known,
+                )
             )
         return self._finished() if keys and ends[last] else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from helpers import shown_runs
 from helpers.lm_tools import ROW_BYTES
 from helpers.policy_tools import corridor, ppo
 from helpers.resuming import Run
@@ -19,6 +21,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from lmpolicy import Agent, Checkpoints, Demonstrations, Prompt, TextObservationWrapper, TextSpace, WatchLearning
+from lmpolicy.report.episodes import Episodes
+from lmpolicy.report.runs import read_runs
 from lmpolicy.training.turns import TURN_KEYS
 
 TEXTS = [f"text {number}" for number in range(12)]
@@ -244,6 +248,22 @@ def test_a_killed_training_records_the_same_episodes(llama: str, tmp_path: Path)
     whole = run("whole", None)
     assert len({turn["episode"] for turn in whole[0]}) == 2
     assert run("killed", STEPS * ENVS + 5) == whole  # in the middle of an episode
+
+
+def test_another_callback_goes_on_in_the_same_folder(llama: str, tmp_path: Path) -> None:
+    """Episodes that are there stay, and what is said to other prompts stands by itself."""
+    Episodes([[replace(shown_runs.turn(0), episode=7)]]).save(tmp_path)
+    model = ppo(llama, make_vec_env(corridor, n_envs=ENVS, seed=0), n_steps=STEPS)
+    for number in range(2):
+        watch = WatchLearning(every=1, folder=tmp_path, n_prompts=1, seed=number)
+        model.learn(3 * STEPS * ENVS, callback=watch, reset_num_timesteps=False)
+    numbers = [line["episode"] for line in lines(tmp_path / "episodes.jsonl") if line["turn"] == 0]
+    assert numbers == [7, *range(8, 8 + len(numbers) - 1)]
+    (run,) = read_runs(tmp_path)
+    assert len(run.episodes) == len(numbers) >= 5
+    asked = [{str(said.messages) for said in one} for one in run.prompts]
+    assert [len(one) for one in asked] == [1, 1]
+    assert asked[0] != asked[1]
 
 
 def test_a_training_that_was_interrupted_drops_the_running_episode(llama: str, tmp_path: Path) -> None:
