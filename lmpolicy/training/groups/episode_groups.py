@@ -62,17 +62,20 @@ class EpisodeGroups(VecEnvWrapper):
     :param group_size: number of episodes that start from a seed. The number of copies is a multiple of it.
     :param seed: seed of the seeds. Together with the seed that the learner gives to its env, it decides about all
         episodes. ``None``: the learner's seed alone, or chance if the learner has none.
+    :param training: whether to group. ``False``, for an evaluation whose env is wrapped like that of the training: each
+        episode has a start of its own.
     :raises TypeError: if ``venv`` is no vectorised env in words; the message says how to make one.
     :raises ValueError: if there are no two episodes in a group, the copies do not fit into groups, a group has copies
         of different envs, or the seed is negative; the message names what fits.
     """
 
-    def __init__(self, venv: VecEnv, group_size: int, seed: int | None = None) -> None:
-        _check(venv, group_size)
+    def __init__(self, venv: VecEnv, group_size: int, seed: int | None = None, *, training: bool = True) -> None:
+        _check(venv, group_size, training)
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ValueError(f"seed is a whole number from 0 on, or None for the learner's alone, got {seed!r}")
         super().__init__(venv)
         self.group_size = group_size
+        self._alike = group_size if training else 1
         self.current: list[Episode] = []
         """The running episode of each copy."""
         self.stepped: list[Episode] = []
@@ -81,7 +84,7 @@ class EpisodeGroups(VecEnvWrapper):
         """Last observations of episodes that a time limit ended in the last step, by copy."""
         self._given: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         self._base = [0 if seed is None else seed, 0 if seed is not None else _chance()]
-        self._rows = [_SeedRow(group, self.group_size) for group in range(self.num_envs // group_size)]
+        self._rows = [_SeedRow(group, self._alike) for group in range(self.num_envs // self._alike)]
         self._moved = False
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
@@ -91,7 +94,7 @@ class EpisodeGroups(VecEnvWrapper):
         """
         seeds = self.venv.seed(seed)
         self._base[1] = _chance() if seeds[0] is None else seeds[0]
-        self._rows = [_SeedRow(group, self.group_size) for group in range(len(self._rows))]
+        self._rows = [_SeedRow(group, self._alike) for group in range(len(self._rows))]
         self._moved = False
         return seeds
 
@@ -107,10 +110,10 @@ class EpisodeGroups(VecEnvWrapper):
             raise ValueError(
                 f"there are options for {len(given)} of {self.num_envs} copies: pass one dict, or one for each"
             )
-        for start in range(0, self.num_envs, self.group_size):
-            if any(one != given[start] for one in given[start : start + self.group_size]):
+        for start in range(0, self.num_envs, self._alike):
+            if any(one != given[start] for one in given[start : start + self._alike]):
                 raise ValueError(
-                    f"the options of copies {start} to {start + self.group_size - 1} differ, so that their episodes "
+                    f"the options of copies {start} to {start + self._alike - 1} differ, so that their episodes "
                     "would not start alike: pass equal options for the copies of a group"
                 )
         self._given = given
@@ -147,7 +150,7 @@ class EpisodeGroups(VecEnvWrapper):
         return observations, rewards, dones, infos
 
     def _next_episode(self, number: int) -> Episode:
-        row = self._rows[number // self.group_size]
+        row = self._rows[number // self._alike]
         place, peers = row.take()
         seed = int(np.random.SeedSequence([*self._base, row.group, place]).generate_state(1)[0]) % 2**31
         episode = Episode(peers, seed)
@@ -202,7 +205,7 @@ def groups_around(venv: VecEnv) -> EpisodeGroups | None:
     return None
 
 
-def _check(venv: Any, group_size: Any) -> None:
+def _check(venv: Any, group_size: Any, training: bool) -> None:
     if not isinstance(venv, VecEnv) or not isinstance(venv.observation_space, TextSpace):
         raise TypeError(
             f"EpisodeGroups takes copies of an env in words, got {venv!r}: make them with "
@@ -215,6 +218,8 @@ def _check(venv: Any, group_size: Any) -> None:
             f"group_size is the number of episodes that are compared, 2 or more, got {group_size!r}: an episode alone "
             "has nothing to be compared with"
         )
+    if not training:
+        return
     sizes = [size for size in range(2, venv.num_envs + 1) if venv.num_envs % size == 0]
     if group_size not in sizes:
         fitting = f"pass group_size={' or '.join(map(str, sizes))}, or make" if sizes else "make"

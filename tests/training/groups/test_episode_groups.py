@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.lotteries import lotteries, play, text
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize, sync_envs_normalization
 
 import lmpolicy
 from lmpolicy import (
@@ -79,6 +79,26 @@ def test_two_resets_in_a_row_start_alike_and_a_later_one_does_not() -> None:
     env.step(np.zeros(4, dtype=int))
     later = env.reset()
     assert not {text(row) for row in first} & {text(row) for row in later}
+
+
+@pytest.mark.parametrize("n_envs", [1, 3, 4])
+def test_episodes_of_an_evaluation_have_starts_of_their_own(n_envs: int) -> None:
+    """Its env is wrapped like that of the training, because Stable-Baselines3 goes through both side by side."""
+
+    def starts() -> list[list[str]]:
+        env = EpisodeGroups(VecNormalize(lotteries(n_envs), norm_obs=False, training=False), 2, 7, training=False)
+        env.set_options([{"copy": number} for number in range(n_envs)])
+        return play(env, 40)[0]
+
+    played = starts()
+    assert played == starts()
+    assert all(len(one) > 5 for one in played)
+    every = [start for one in played for start in one]
+    assert len(set(every)) == len(every)
+    training = VecNormalize(EpisodeGroups(lotteries(4), 2, 7), norm_obs=False)
+    sync_envs_normalization(
+        training, VecNormalize(EpisodeGroups(lotteries(n_envs), 2, training=False), norm_obs=False, training=False)
+    )
 
 
 def test_options_reach_the_first_episodes_of_a_group() -> None:
