@@ -71,6 +71,49 @@ def test_resets(first: Any, message: str) -> None:
         TextObservationWrapper(Returns(first=first)).reset()
 
 
+class WithoutOptions(Returns):
+    """Has a reset without options, which Stable-Baselines3 never passes by itself."""
+
+    def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+class WithoutSeed(Returns):
+    """Has the reset of an old env."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class OptionsOnly(Returns):
+    """Has a reset that cannot do without options."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any]) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: env, Monitor])
+def test_reset_needs_no_options(wrapper: Any) -> None:
+    env = TextObservationWrapper(wrapper(WithoutOptions()))
+    assert env.observation_space.contains(env.reset(seed=0)[0])
+    with pytest.raises(TypeError, match=r"'options': give reset the arguments seed=None, options=None$"):
+        env.reset(options={"level": 1})
+
+
+@pytest.mark.parametrize(
+    ("env", "missing"),
+    [
+        (TimeLimit(WithoutOptions(), 9), "WithoutOptions.*'options': give reset .*options=None$"),
+        (WithoutSeed(), "WithoutSeed.*'seed': give reset .*options=None; envs of the old gym"),
+        (Monitor(WithoutSeed()), "WithoutSeed.*'seed': give reset .*options=None; envs of the old gym"),
+        (OptionsOnly(), "OptionsOnly.*'options': give reset the arguments seed=None, options=None$"),
+    ],
+)
+def test_arguments_that_reset_lacks(env: gym.Env, missing: str) -> None:
+    with pytest.raises(TypeError, match=missing):
+        TextObservationWrapper(env).reset()
+
+
 @pytest.mark.parametrize("then", [(0, 1.0, False, {}), (0, None, False, False, {}), (0, 1.0, True, False, None)])
 @pytest.mark.parametrize("wrapper", [Monitor, lambda env: Monitor(TimeLimit(env, 9)), lambda env: TimeLimit(env, 9)])
 def test_wrappers_that_stumble_first(then: Any, wrapper: Any) -> None:

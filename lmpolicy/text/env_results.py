@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Any
 
@@ -20,6 +21,7 @@ OLD_GYM = (
     'envs of the old gym need a converter: pip install "shimmy[gym-v21]", then '
     "shimmy.GymV21CompatibilityV0(env=env), or GymV26CompatibilityV0 from gym 0.26 on"
 )
+_ARGUMENTS = re.compile(r"reset\(\) (got an unexpected keyword|missing \d+ required) .*'(seed|options)'")
 
 
 def reset_env(env: gym.Env, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -29,10 +31,11 @@ def reset_env(env: gym.Env, seed: int | None, options: dict[str, Any] | None) ->
     :param seed: as in Gymnasium.
     :param options: as in Gymnasium.
     :return: observation and info.
-    :raises TypeError: if it returns no such pair; the message says what it is, and what to do.
+    :raises TypeError: if it returns no such pair, or takes other arguments; the message says what to do.
     """
+    given = {} if options is None else {"options": options}  # as Stable-Baselines3 calls envs that know no options
     try:
-        result: Any = env.reset(seed=seed, options=options)
+        result: Any = env.reset(seed=seed, **given)
     except (TypeError, ValueError, AttributeError) as error:
         _explain(error, env, "reset", RESET)
         raise
@@ -62,14 +65,21 @@ def step_env(env: gym.Env, action: Any) -> tuple[Any, float, bool, bool, dict[st
 
 
 def _explain(error: Exception, env: gym.Env, method: str, wanted: str) -> None:
-    """Explain the error of a wrapper that could not use what the env within it returned.
+    """Explain the error of a wrapper that could not call the env within it, or not use what it returned.
 
     Wrappers such as Monitor and TimeLimit take the results apart before this package sees them. Errors of the env
     itself are left as they are.
     """
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     module = str(frame.f_globals.get("__name__", ""))
-    if module == type(env.unwrapped).__module__ or not f"{module}.".startswith(_PREFIXES):
+    is_outside = module != type(env.unwrapped).__module__ and f"{module}.".startswith((f"{__name__}.", *_PREFIXES))
+    if not is_outside:
+        return
+    lacking = _ARGUMENTS.search(str(error))
+    if lacking is not None:
+        old = f"; {OLD_GYM}" if lacking[2] == "seed" else ""
+        raise TypeError(f"{error}: give reset the arguments seed=None, options=None{old}") from error
+    if module == __name__:
         return
     raise TypeError(
         f"{module} could not use what {method} of {type(env.unwrapped).__name__} returned ({error}): return "
