@@ -165,6 +165,12 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         return None if fixed is None else tuple(fixed)
 
     @property
+    def maskable_phrases(self) -> tuple[str, ...] | None:
+        """Return the phrases of which an action mask may leave out some; ``None`` where masks leave out none."""
+        phrases = self._words.phrases
+        return None if phrases is None or not phrases.heeds_masks or phrases.named is None else tuple(phrases.named)
+
+    @property
     def cue(self) -> str:
         """Return what prompts end with if the model has no chat template."""
         return self._reader.cue

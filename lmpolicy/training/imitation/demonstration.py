@@ -89,14 +89,19 @@ class EnvWords:
 
     :param observation_space: space of the prompts.
     :param action_space: space of the actions.
-    :param phrases: lists of phrases that the env has in every state, one for each kind of env. ``None``: the phrases
-        differ from state to state, or are not known.
+    :param phrases: the phrases that the env has in every state. ``None``: they differ from state to state or from env
+        to env, or are not known.
+    :param known: lists of the phrases of all actions, one for each kind of env. ``None``: not known.
+    :param maskable: those lists of which an action mask may leave out some. An env may show its first mask only when it
+        is reset, so a list may be that of every state, too.
     :param cue: what prompts end with if the model has no chat template.
     """
 
     observation_space: TextSpace
     action_space: spaces.Discrete | TokenSpace
-    phrases: frozenset[tuple[str, ...]] | None = None
+    phrases: tuple[str, ...] | None = None
+    known: frozenset[tuple[str, ...]] | None = None
+    maskable: frozenset[tuple[str, ...]] = frozenset()
     cue: str = CUE
 
     @classmethod
@@ -112,9 +117,12 @@ class EnvWords:
         check_spaces(observations, actions)
         assert isinstance(observations, TextSpace)
         assert isinstance(actions, spaces.Discrete | TokenSpace)
-        lists, cues = _attribute(env, "fixed_phrases"), _attribute(env, "cue")
-        phrases = frozenset(lists) if lists and None not in lists else None
-        return cls(observations, actions, phrases, cues[0] if cues else CUE)
+        fixed, maskable = _attribute(env, "fixed_phrases"), _attribute(env, "maskable_phrases")
+        phrases = fixed[0] if len(set(fixed)) == 1 else None
+        lists = [one or other for one, other in zip(fixed, maskable, strict=True)]
+        known = frozenset(lists) if lists and None not in lists else None
+        cues = _attribute(env, "cue")
+        return cls(observations, actions, phrases, known, frozenset(filter(None, maskable)), cues[0] if cues else CUE)
 
     @property
     def writes(self) -> bool:
@@ -151,15 +159,18 @@ class EnvWords:
 
     def _prompt(self, prompt: Prompt) -> Prompt:
         """Return the prompt with the phrases and the cue of the env."""
-        actions = prompt.actions
-        if not actions and self.phrases is not None and len(self.phrases) == 1:
-            (actions,) = self.phrases
-        if self.phrases is not None and actions and actions not in self.phrases:
-            known = "; or ".join(list_phrases(one) for one in sorted(self.phrases))
+        actions = prompt.actions or self.phrases or ()
+        if self.known is not None and actions and not self._may_have(actions, self.known):
+            known = "; or ".join(list_phrases(one) for one in sorted(self.known))
             raise ValueError(
                 f"the turn is of another env: its phrases are {list_phrases(actions)}; those of the env are {known}"
             )
         return Prompt(prompt.messages, actions, self.cue)
+
+    def _may_have(self, actions: tuple[str, ...], known: Collection[tuple[str, ...]]) -> bool:
+        """Return whether phrases are a list of the env, or what a mask leaves of one."""
+        parts = (tuple(phrase for phrase in one if phrase in actions) for one in self.maskable)
+        return actions in known or actions in parts
 
     def _chosen(self, turn: Demonstration) -> Demonstration:
         """Return the turn with its phrase."""

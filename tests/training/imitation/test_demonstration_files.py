@@ -9,12 +9,23 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from helpers.masked_envs import Asked, Masked
 from helpers.played import THREE, lake, line, turn, write_lines
 from helpers.policy_tools import corridor
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from lmpolicy import Demonstration, Demonstrations, Prompt, TextObservationWrapper, TextSpace, make_multi_env
+from lmpolicy import (
+    Demonstration,
+    Demonstrations,
+    EnvCopies,
+    GenericTask,
+    Prompt,
+    TextObservationWrapper,
+    TextSpace,
+    make_multi_env,
+    record_episodes,
+)
 from lmpolicy.text.spaces import utf8
 from lmpolicy.training.turns import Turn, write_turns
 
@@ -208,6 +219,36 @@ def test_where_phrases_differ_from_state_to_state_lines_must_list_them(tmp_path:
     path = write_lines(tmp_path / "c.jsonl", [line(actions=["a", "b", "c", "left"])])
     with pytest.raises(ValueError, match="another env: it has 4 phrases, but the action space has room for 3"):
         Demonstrations.from_jsonl(path, corridor())
+
+
+@pytest.mark.parametrize("kind", [Masked, Asked])
+def test_recorded_episodes_of_a_masked_env_are_read_before_its_first_reset(tmp_path: Path, kind: Any) -> None:
+    def bare() -> gym.Env:
+        return kind(gym.spaces.Discrete(3), [1, 0, 1], [0, 1, 0], [1, 1, 1])
+
+    def make() -> gym.Env:
+        return TextObservationWrapper(bare())
+
+    path = tmp_path / "a.jsonl"
+    record_episodes(lambda prompt, info: prompt.actions[0], make(), 1, path, seed=0)
+    used, several = make(), make_multi_env([EnvCopies(bare, name="masked"), EnvCopies("FrozenLake-v1")])
+    used.reset()
+    for env in (make(), used, make_vec_env(make, 2), several):
+        turns = Demonstrations.from_jsonl(path, env)
+        assert [one.prompt.actions for one in turns][:2] == [("action 0", "action 2"), ("action 1",)]
+    for actions in (["action 0", "action 3"], ["action 2", "action 0"], ["left"]):
+        foreign = write_lines(tmp_path / "b.jsonl", [line(actions=actions, action=actions[0])])
+        for env in (make(), used, several):
+            with pytest.raises(ValueError, match=r"the turn is of another env: .* are action 0, action 1, action 2"):
+                Demonstrations.from_jsonl(foreign, env)
+
+
+def test_phrases_of_an_env_whose_masks_are_ignored_are_all_listed(tmp_path: Path) -> None:
+    task = GenericTask()
+    task.action_mask = False
+    path = write_lines(tmp_path / "a.jsonl", [line(actions=["action 0"], action="action 0")])
+    with pytest.raises(ValueError, match="the turn is of another env: its phrases are action 0; those of the env are"):
+        Demonstrations.from_jsonl(path, TextObservationWrapper(Masked(gym.spaces.Discrete(2), [1, 0]), task))
 
 
 @pytest.mark.parametrize("rule", ["unknown", "too_long"])
