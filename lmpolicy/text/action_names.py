@@ -20,6 +20,8 @@ from lmpolicy.text.mujoco_names import actuator_names
 
 log = logging.getLogger(__name__)
 
+_ACTIONS = re.compile(r"((^|_)(actions?|ACTIONS?)|Actions?)$")
+"""A whole word at the end of a name, which Faction and Transaction do not have."""
 _ATARI = re.compile(r"(up|down|left|right|fire)")
 _IN_WORDS = {"noop": "do nothing", "no op": "do nothing", "nop": "do nothing"}
 
@@ -29,7 +31,8 @@ def find_action_names(env: gym.Env) -> tuple[str, ...] | None:
 
     Asked are, from the outermost wrapper inwards as far as the actions stay the same: ``action_names``,
     ``get_action_meanings()``, ``action_type`` as in highway-env, the actuators of a MuJoCo model, and an Enum whose
-    name ends with "Action" or "Actions".
+    name ends with the word "Action" or "Actions". Of the Enums of the env's module, one counts where no other fits, or
+    where its name begins with the env's, such as ``BoatActions`` for ``BoatEnv``.
 
     :param env: an env, wrapped or not.
     :return: one name for each action of a ``Discrete`` space, or for each number of an action of another space;
@@ -136,12 +139,35 @@ def _sources(layer: gym.Env) -> Iterator[Any]:
 
 def _enums(env: gym.Env) -> Iterator[EnumMeta]:
     """List the Enums that an env, its class or its module calls actions."""
+    for holder in (vars(env), *(vars(kind) for kind in type(env).__mro__)):
+        yield from _called_actions(holder)
     module = sys.modules.get(type(env).__module__)
-    holders = [vars(env), *(vars(kind) for kind in type(env).__mro__), {} if module is None else vars(module)]
-    for holder in holders:
-        for name, value in list(holder.items()):
-            if isinstance(value, EnumMeta) and name.lower().endswith(("action", "actions")):
-                yield value
+    if module is not None:
+        yield from _own_enum(env, vars(module))
+
+
+def _called_actions(holder: Mapping[str, Any]) -> list[EnumMeta]:
+    return [value for name, value in list(holder.items()) if isinstance(value, EnumMeta) and _ACTIONS.search(name)]
+
+
+def _own_enum(env: gym.Env, module: Mapping[str, Any]) -> list[EnumMeta]:
+    """List the Enum of an env's module that is clearly for the env: no other fits, or it has the env's name."""
+    fitting = [one for one in dict.fromkeys(_called_actions(module)) if _listed(one, env.action_space)]
+    own = [one for one in fitting if any(_has_name_of(kind, one) for kind in type(env).__mro__)]
+    others = [kind for kind in list(module.values()) if isinstance(kind, type) and issubclass(kind, gym.Env)]
+    if not own and not any(_has_name_of(other, one) for one in fitting for other in others):
+        own = fitting
+    if len(own) == 1:
+        return own
+    if fitting:
+        log.info("names of actions that may be another env's are not used: %s", fitting)
+    return []
+
+
+def _has_name_of(kind: type, enum: EnumMeta) -> bool:
+    """Return whether the name of an Enum begins with that of an env, such as ``BoatActions`` for ``BoatEnv``."""
+    stem = kind.__name__.removesuffix("Env")
+    return bool(stem) and re.match(rf"_?{re.escape(stem)}(?=[A-Z_])", enum.__name__) is not None
 
 
 def _listed(source: Any, space: spaces.Space) -> list[str] | None:

@@ -6,7 +6,9 @@ import copy
 import enum
 import importlib.util
 import pickle
-from types import SimpleNamespace
+import sys
+from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -92,6 +94,68 @@ def test_an_enum_of_the_module() -> None:
     assert find_action_names(local) == ("turn left", "turn right", "go on")
     late = type("Late", (Toy,), {"__module__": __name__})(spaces.Discrete(4), spaces.Discrete(3, start=1))
     assert find_action_names(late) is None, "its numbers are others"
+
+
+def in_module(monkeypatch: pytest.MonkeyPatch, name: str, *enums: Any, others: Sequence[str] = ()) -> gym.Env:
+    """An env with three actions of a module with Enums, and with other envs."""
+    module = ModuleType("sailing")
+    monkeypatch.setitem(sys.modules, "sailing", module)
+    for made in (*enums, *(type(other, (Toy,), {}) for other in others)):
+        setattr(module, made.__name__, made)
+    kind = type(name, (Toy,), {"__module__": "sailing"})
+    return kind(spaces.Discrete(4), spaces.Discrete(3))
+
+
+def three(name: str, *members: str) -> Any:
+    return enum.Enum(name, [*(members or ("A", "B", "C"))], start=0, module=__name__)
+
+
+CAR, BOAT = three("CarActions", "BRAKE", "COAST", "GAS"), three("BoatAction", "PORT", "AHEAD", "STARBOARD")
+STEER = ("port", "ahead", "starboard")
+
+
+@pytest.mark.parametrize(
+    "name", ["Faction", "Factions", "FACTION", "Transaction", "Interaction", "Reaction", "Actionable"]
+)
+def test_an_enum_of_another_word_is_none_of_actions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_action_names(in_module(monkeypatch, "Boat", three(name))) is None
+    assert find_action_names(toy(spaces.Discrete(3), **{name: BOAT, name.lower(): BOAT})) is None
+
+
+@pytest.mark.parametrize("name", ["Action", "Actions", "_Action", "RLAction", "BoatActions", "ACTIONS", "my_actions"])
+def test_names_of_enums_that_are_actions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_action_names(in_module(monkeypatch, "Boat", three(name))) == ("A", "B", "C")
+    assert find_action_names(toy(spaces.Discrete(3), **{name: BOAT})) == STEER
+
+
+@pytest.mark.parametrize(
+    ("env", "enums", "others", "names"),
+    [
+        ("Boat", [CAR, BOAT], [], STEER),
+        ("BoatEnv", [CAR, BOAT], ["Car"], STEER),
+        ("Ship", [CAR, BOAT], [], None),
+        ("Ship", [CAR, BOAT], ["CarEnv"], None),
+        ("Boat", [CAR], ["Car"], None),
+        ("Boat", [CAR], [], ("brake", "coast", "gas")),
+        ("Car", [three("CargoActions"), three("Actions")], [], None),
+        ("Boat", [three("BoatActions"), three("BoatMoveActions")], [], None),
+        ("Env", [CAR, BOAT], [], None),
+        ("Boat", [three("CarActions", "GO", "STOP"), BOAT, three("Faction")], [], STEER),
+    ],
+)
+def test_an_enum_of_the_module_must_be_clearly_the_envs_own(
+    env: str, enums: Any, others: Any, names: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_action_names(in_module(monkeypatch, env, *enums, others=others)) == names
+
+
+def test_one_enum_with_two_names_and_the_enum_of_a_base_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    boat = in_module(monkeypatch, "Boat", BOAT)
+    sys.modules["sailing"].Actions = BOAT  # type: ignore[attr-defined]
+    assert find_action_names(boat) == STEER
+    sys.modules["sailing"].CarActions = CAR  # type: ignore[attr-defined]
+    fast = type("Fast", (type(boat),), {"__module__": "sailing"})
+    assert find_action_names(fast(spaces.Discrete(4), spaces.Discrete(3))) == STEER
 
 
 def test_the_first_action_may_have_another_number() -> None:
