@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +14,7 @@ from gymnasium import spaces
 MASK = "action_mask"
 """The key of ``info`` with the mask, as in Gymnasium's Taxi."""
 MASKS = "action_masks"
-"""The method of an env or a wrapper that returns the mask, as for sb3-contrib's MaskablePPO."""
+"""The method or attribute of an env or a wrapper with the mask, as for sb3-contrib's MaskablePPO."""
 
 
 def layers(env: gym.Env) -> Iterator[gym.Env]:
@@ -27,23 +29,43 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
 
 
 def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
-    """Find the method that says which actions are legal now.
+    """Find what says which actions are legal now.
 
     :param env: an env, wrapped or not.
-    :return: ``action_masks`` of the env or of the outermost wrapper that has one; ``None`` if there is none, or if
-        wrappers above it changed the actions.
+    :return: reads ``action_masks``, a method, a property or an array, of the env or of the outermost wrapper that has
+        one; ``None`` if there is none, or if wrappers above it changed the actions.
     """
-    found = (getattr(layer, MASKS, None) for layer in layers(env))
-    return next((method for method in found if callable(method)), None)
+    return next((partial(_ask, layer) for layer in layers(env) if _has_masks(layer)), None)
+
+
+def _has_masks(layer: gym.Env) -> bool:
+    found = inspect.getattr_static(layer, MASKS, None)  # a property may have no value before the first reset
+    return callable(found) or isinstance(found, property | list | tuple | np.ndarray)
+
+
+def _ask(layer: gym.Env) -> Any:
+    found = getattr(layer, MASKS)
+    return found() if callable(found) else found
 
 
 def masked(info: dict[str, Any], masks: Callable[[], Any] | None) -> dict[str, Any]:
-    """Add the mask that an env's method returns now to the env's info.
+    """Add the mask that an env says now to the env's info.
 
     :param info: the env's info.
-    :param masks: the method, as :func:`find_action_masks` returns it; ``None``: there is none.
+    :param masks: as :func:`find_action_masks` returns it; ``None``: there is none.
     """
     return info if masks is None else {**info, MASK: masks()}
+
+
+def shows_mask(observation: Any, space: spaces.Space) -> bool:
+    """Return whether an observation has a part that is an action mask, as in PettingZoo and RLlib.
+
+    :param observation: the env's own observation.
+    :param space: the env's own action space.
+    """
+    if not isinstance(observation, Mapping) or MASK not in observation or not is_maskable(space):
+        return False
+    return np.size(observation[MASK]) == sum(_columns(space)[1])
 
 
 class ActionMask:

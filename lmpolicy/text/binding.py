@@ -12,11 +12,11 @@ from lmpolicy.text.task import TextTask
 
 
 def bind_task(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
-    """Let a task read what it needs from its env, and whether the env says by a method which actions are legal.
+    """Let a task read what it needs from its env, and find what says which actions are legal.
 
     :param task: a task that belongs to this env alone, see :func:`~lmpolicy.text.task.own_task`.
     :param env: the env.
-    :return: the method, see :func:`~lmpolicy.text.action_masks.find_action_masks`; ``None``: there is none.
+    :return: see :func:`~lmpolicy.text.action_masks.find_action_masks`.
     :raises TypeError: if the task is for another kind of env.
     """
     try:

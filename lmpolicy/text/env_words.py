@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lmpolicy.text.action_masks import MASK, is_maskable
+from lmpolicy.text.action_masks import MASK, is_maskable, shows_mask
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.prompt_composer import PromptComposer
 from lmpolicy.text.spaces import TextSpace, replace_surrogates
-from lmpolicy.text.task import TextTask
+from lmpolicy.text.task import GenericTask, TextTask
 
 Turns = tuple[tuple[str, str], ...]
 """What the agent read, and what it did, in earlier steps; the oldest first."""
@@ -65,6 +66,8 @@ class EnvWords:
         parameter is out of range.
     """
 
+    _has_warned = False
+
     def __init__(
         self,
         task: TextTask,
@@ -108,6 +111,7 @@ class EnvWords:
         :param info: the env's own info.
         :param change: changes the words of the observation.
         """
+        self._warn_of_mask(observation, info)
         return self._read(observation, info, (), {}, change)
 
     def after(
@@ -205,6 +209,20 @@ class EnvWords:
         return ValueError(
             f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
             "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
+        )
+
+    def _warn_of_mask(self, observation: Any, info: dict[str, Any]) -> None:
+        """Warn once of a mask in the observation, which generic words tell as numbers."""
+        is_followed = self.phrases is None or not self.phrases.heeds_masks or info.get(MASK) is not None
+        is_generic = isinstance(self.task, GenericTask) and not callable(self.task.action_texts)
+        if is_followed or self._has_warned or not is_generic or not shows_mask(observation, self._space):
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"the part {MASK} of the observation is told as numbers and not followed: let the env return it as "
+            f'info["{MASK}"], or wrap the env by sb3-contrib\'s ActionMasker, and leave it out of the observation by '
+            "gymnasium.wrappers.FilterObservation; or set action_mask = False on the task if every action is legal",
+            stacklevel=4,
         )
 
     def _refuse_mask(self, info: dict[str, Any]) -> None:

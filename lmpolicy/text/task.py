@@ -58,9 +58,10 @@ class TextTask:
 
     action_mask: bool = True
     """Whether the env itself may say which actions are legal: by ``info["action_mask"]``, or by the method
-    ``action_masks()`` of the env or one of its wrappers. Phrases of other actions are then left out of the prompt. Such
-    a mask has one truth value for each action of a ``Discrete`` space; for ``MultiDiscrete`` and ``MultiBinary``, one
-    for each value of each dimension. It is ignored for other spaces. ``False``: every action is always legal."""
+    ``action_masks()`` of the env or one of its wrappers, which may also be a property or an array. Phrases of other
+    actions are then left out of the prompt. Such a mask has one truth value for each action of a ``Discrete`` space;
+    for ``MultiDiscrete`` and ``MultiBinary``, one for each value of each dimension. It is ignored for other spaces.
+    ``False``: every action is always legal."""
 
     list_actions: bool = True
     """Whether the prompt names the legal phrases. Phrases that never change are named in the system prompt, which costs
@@ -79,7 +80,7 @@ class TextTask:
     """The env's own action space; set by the wrapper for :meth:`extract_action`."""
 
     is_masked: bool = False
-    """Whether the env has a method ``action_masks()``; set by the wrapper. The phrases then differ from state to state,
+    """Whether the env has ``action_masks``; set by the wrapper. The phrases then differ from state to state,
     so they are not named in the system prompt."""
 
     legal_actions: Mapping[str, Any] = MappingProxyType({})

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from helpers.masked_envs import Asked, Masked, wrapped
 from helpers.toy_envs import Told, Toy
 
-from lmpolicy import TextObservationWrapper, TextTask
+from lmpolicy import GenericTask, TextObservationWrapper, TextTask
 from lmpolicy.text.action_masks import ActionMask
 
 LAMPS = spaces.MultiDiscrete([2, 3])
@@ -114,3 +114,53 @@ def test_encode_refuses_a_state_without_legal_phrases() -> None:
     told.encode(1)
     with pytest.raises(ValueError, match=r"Method\.action_texts returned no phrase"):
         told.encode(0)
+
+
+class ShowsMask(Masked):
+    """Has the mask in its observation, as PettingZoo and RLlib do."""
+
+    def __init__(self, mask: Any, in_info: Any = None) -> None:
+        super().__init__(spaces.Discrete(2), in_info)
+        self.shown = mask
+        self.observation_space = spaces.Dict(observation=spaces.Discrete(3), action_mask=spaces.MultiBinary(len(mask)))
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        return {**observation, "action_mask": np.array(self.shown, np.int8)}, info
+
+
+class ShowsAndSays(ShowsMask):
+    """Says it by a method, too."""
+
+    def action_masks(self) -> Any:
+        return self.shown
+
+
+def test_a_mask_in_the_observation_is_warned_of_once() -> None:
+    message = r'action_mask.*not followed.*info\["action_mask"\].*FilterObservation'
+    with pytest.warns(UserWarning, match=message):
+        env = wrapped(ShowsMask([1, 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset()
+    assert env.prompt.actions == ("action 0", "action 1")
+
+
+class ReadsMask(TextTask):
+    """Follows the mask in the observation by itself."""
+
+    def action_texts(self, observation: Any, info: dict[str, Any]) -> Any:  # type: ignore[override]
+        return {f"use {index}": index for index in np.flatnonzero(observation["action_mask"])}
+
+
+def test_a_mask_in_the_observation_that_is_followed_or_none_is_no_warning() -> None:
+    ignores = GenericTask()
+    ignores.action_mask = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert wrapped(ShowsMask([1, 0], in_info=[1, 0])).prompt.actions == ("action 0",)
+        assert wrapped(ShowsAndSays([1, 0])).prompt.actions == ("action 0",)
+        assert wrapped(ShowsMask([1, 0]), ReadsMask()).prompt.actions == ("use 0",)
+        wrapped(ShowsMask([1, 0]), ignores)
+        wrapped(ShowsMask([1, 0, 1]))
+        wrapped(Masked(spaces.Discrete(2), None))

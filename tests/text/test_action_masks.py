@@ -57,6 +57,45 @@ def test_a_method_is_found_through_wrappers_and_the_outermost_counts() -> None:
     assert wrapped(gym.wrappers.TimeLimit(Chooses(below), 5)).prompt.actions == ("action 1",)
 
 
+class Property(Masked):
+    """Says it by a property, which can be read only after a reset."""
+
+    def info(self) -> dict[str, Any]:
+        self.ready = True
+        return {}
+
+    @property
+    def action_masks(self) -> Any:
+        assert self.ready
+        return self.mask()
+
+
+class Array(Masked):
+    """Holds the mask of the moment."""
+
+    action_masks = (True, True, True)
+
+    def info(self) -> dict[str, Any]:
+        self.action_masks = self.mask()
+        return {}
+
+
+@pytest.mark.parametrize("kind", [Property, Array])
+def test_an_attribute_is_read_at_each_step(kind: Any) -> None:
+    env = wrapped(gym.wrappers.TimeLimit(kind(spaces.Discrete(3), np.array([1, 0, 1]), np.array([0, 1, 0])), 5))
+    for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), env):
+        assert other.prompt.actions == ("action 0", "action 2")
+        other.step(0)
+        assert other.prompt.actions == ("action 1",)
+
+
+@pytest.mark.parametrize("flag", [True, False, None, "no"])
+def test_an_attribute_of_another_meaning_is_no_mask(flag: Any) -> None:
+    env = Toy(spaces.Discrete(3), spaces.Discrete(2))
+    env.action_masks = flag  # type: ignore[attr-defined]
+    assert wrapped(env).fixed_phrases == ("action 0", "action 1")
+
+
 def test_sb3_contribs_masker_is_found() -> None:
     wrappers = pytest.importorskip("sb3_contrib.common.wrappers")
     env = wrappers.ActionMasker(Toy(spaces.Discrete(3), spaces.Discrete(2)), lambda env: np.array([False, True]))
