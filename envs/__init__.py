@@ -101,14 +101,21 @@ PACKAGES: dict[type[TextTask], str] = {
 }
 """The package that has the envs of a family, unless they are made here: an extra of lmpolicy with the same name."""
 
+HARMLESS = (
+    *(gym.wrappers.ClipAction, gym.wrappers.RescaleAction, gym.wrappers.StickyAction),
+    *(gym.wrappers.DelayObservation, gym.wrappers.DtypeObservation, gym.wrappers.FilterObservation),
+    *(gym.wrappers.FlattenObservation, gym.wrappers.RescaleObservation, gym.wrappers.ReshapeObservation),
+)
+"""Wrappers that leave each value its meaning where they leave the spaces as they are."""
+
 
 def task_for(env: gym.Env) -> TextTask | None:
     """Find the bundled task of an env.
 
     :param env: an env, wrapped or not.
     :return: a new task, not yet bound. ``None`` for an env without spec or with an unknown id. Also ``None``, with a
-        warning, for an env whose wrappers changed its observations or actions, because the task's words describe
-        those of the env itself.
+        warning, for an env whose wrappers changed its spaces, because the task's words describe those of the env
+        itself. Wrappers that may change observations or actions within their spaces are warned of.
     """
     # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
     if env.spec is None or env.spec.namespace not in (None, NAMESPACE):
@@ -128,7 +135,23 @@ def task_for(env: gym.Env) -> TextTask | None:
                 stacklevel=2,
             )
             return None
+    _warn_of_changes(env, task)
     return task()
+
+
+def _warn_of_changes(env: gym.Env, task: type[TextTask]) -> None:
+    """Warn of wrappers that may change what the words of the bare env say, although its spaces stay."""
+    layer = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, gym.ActionWrapper | gym.ObservationWrapper) and not isinstance(layer, HARMLESS):
+            kind = "actions" if isinstance(layer, gym.ActionWrapper) else "observations"
+            warnings.warn(
+                f"{type(layer).__name__} may change {kind} within their space, but the bundled words describe those of "
+                f"the bare env: wrap the bare env, or pass the task that is right: lmpolicy.envs.{task.__name__}(), "
+                "GenericTask(), or a TextTask of your own",
+                stacklevel=3,
+            )
+        layer = layer.env
 
 
 def package_of(env_id: str) -> str | None:

@@ -6,6 +6,8 @@ import copy
 import pickle
 import re
 import sys
+import warnings
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +15,8 @@ import pytest
 from helpers.bundled_envs import IDS, env_actions, make
 
 import lmpolicy.envs
-from lmpolicy.envs import FAMILIES, TASKS, TEXT_WORLD, package_of, require_package, task_for
+from lmpolicy import TextObservationWrapper
+from lmpolicy.envs import FAMILIES, TASKS, TEXT_WORLD, CartPole, package_of, require_package, task_for
 from lmpolicy.envs._words import cells, offset, side
 
 pytestmark = [
@@ -44,7 +47,9 @@ def test_tasks_and_exports() -> None:
 def test_task_is_found_by_id_without_version(env_id: str) -> None:
     env, task = make(env_id)
     assert type(task) is TASKS[env_id.rsplit("-v", 1)[0]]
-    assert task_for(env.unwrapped) is not task, "each call gives a task of its own"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert task_for(env) is not task, "each call gives a task of its own"
 
 
 def test_no_task_for_other_envs() -> None:
@@ -68,6 +73,55 @@ def test_no_task_where_wrappers_change_the_spaces() -> None:
     with pytest.warns(UserWarning, match="actions of Box"):
         assert task_for(scaled) is None
     assert task_for(gym.wrappers.RecordEpisodeStatistics(gym.make("FrozenLake-v1"))) is not None
+
+
+class Mirrored(gym.ActionWrapper):
+    """Swaps two actions."""
+
+    def action(self, action: Any) -> Any:
+        return 1 - action
+
+
+def as_it_is(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("wrap", "message"),
+    [
+        (Mirrored, r"Mirrored may change actions .* pass the task that is right: lmpolicy\.envs\.CartPole\(\)"),
+        (lambda env: gym.wrappers.TransformAction(env, as_it_is, None), "TransformAction may change actions"),
+        (
+            lambda env: gym.wrappers.TransformObservation(env, as_it_is, None),
+            "TransformObservation may .* observations",
+        ),
+        (lambda env: gym.wrappers.TimeLimit(Mirrored(env), 5), "Mirrored may change actions"),
+    ],
+)
+def test_wrappers_that_leave_the_spaces_equal_are_warned_of(wrap: Any, message: str) -> None:
+    env = wrap(gym.make("CartPole-v1"))
+    with pytest.warns(UserWarning, match=message) as seen:
+        assert isinstance(task_for(env), CartPole)
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TextObservationWrapper(env, CartPole())
+
+
+def test_harmless_wrappers_are_not_warned_of() -> None:
+    cart, pendulum = gym.make("CartPole-v1"), gym.make("Pendulum-v1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for env in (
+            gym.wrappers.FlattenObservation(cart),
+            gym.wrappers.ReshapeObservation(cart, (4,)),
+            gym.wrappers.DtypeObservation(cart, np.float32),
+            gym.wrappers.DelayObservation(cart, 1),
+            gym.wrappers.StickyAction(cart, 0.1),
+            gym.wrappers.RecordEpisodeStatistics(gym.wrappers.TransformReward(cart, as_it_is)),
+            gym.wrappers.RescaleAction(pendulum, np.float32(-2), np.float32(2)),
+        ):
+            assert task_for(env) is not None
 
 
 @pytest.mark.parametrize(
