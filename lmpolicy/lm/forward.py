@@ -87,14 +87,20 @@ class PackedForward:
         """Return what is remembered."""
         return [self.prefixes]
 
-    def __call__(self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int) -> Outputs:
-        """Run prompts with their tries; parameters as in :class:`Forward`."""
+    def __call__(
+        self, prompts: Sequence[Tokens], tries: Sequence[Trie], n_phrases: int, layout: Layout | None = None
+    ) -> Outputs:
+        """Run prompts with their tries; parameters as in :class:`Forward`.
+
+        :param layout: order of the prompts, and what each begins with like the one before it. ``None``: that of their
+            token ids.
+        """
         if not self.fits(0 if self._limit is None else longest_text(prompts, tries)):
             return self._beyond(prompts, tries, n_phrases)
         common, caching, device = shared_length(prompts), not checkpoints_layers(self.lm), device_of(self.lm)
         remembering = caching and not th.is_grad_enabled()
         prefix = self.prefixes.recall(prompts, common) if remembering else None
-        layout = Layout.tree(prompts, self.row_tokens or 0)
+        layout = layout or Layout.tree(prompts, self.row_tokens or 0)
         if prefix is None:
             if common + layout.n_tokens(prompts, tries, common) <= self.fold_tokens:
                 packed = pack(prompts, tries, n_phrases, common, replace(layout, folded=True), device)

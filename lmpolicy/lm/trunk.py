@@ -16,6 +16,7 @@ from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.caches import CACHE_BYTES, Cache, CacheLimits
 from lmpolicy.lm.forward import PackedForward
+from lmpolicy.lm.grid import Layout
 from lmpolicy.lm.layers import decoder_of
 from lmpolicy.lm.plain import Outputs
 from lmpolicy.lm.prefixes import Tokens
@@ -80,7 +81,9 @@ class TrunkForward:
                 self._clear()
                 raise
         numbered = [replace(trie, tokens=text.nodes) for trie, text in zip(tries, texts, strict=True)]
-        return self.upper([text.prompt for text in texts], numbered, n_phrases)
+        # By token ids, because a checkpointed part that runs again in the backward pass must be laid out as before, and
+        # its texts have other numbers if states were dropped in between.
+        return self.upper([text.prompt for text in texts], numbered, n_phrases, Layout.tree(prompts))
 
     def _clear(self) -> None:
         """Drop all states, and what the upper layers made of them: the same numbers will stand for other texts."""

@@ -129,6 +129,25 @@ def test_gradients_equal_those_of_the_whole_model(llama: str, monkeypatch: pytes
     assert largest_difference(found[1], found[2]) <= 1e-6 * max(1, largest)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_states_dropped_before_the_backward_pass_change_no_gradient(llama: str, training: bool) -> None:
+    batch = [
+        prompt(f"row {n % 3}" + ", column 7 of the grid" * (n % 4), system=f"You play {n % 2}.") for n in range(12)
+    ]
+    found = []
+    for clears in (False, True):
+        policy = make_policy(llama, micro_batch_size=4, **LAST).train(training)
+        scores, values = scores_of(policy, encode(batch))
+        forward = policy.actor.scorer.forward
+        assert isinstance(forward, TrunkForward)
+        if clears:
+            forward._clear()
+        found.append(gradients(policy, weighted(scores.log_softmax(-1), values)))
+    largest = max(float(gradient.abs().max()) for gradient in found[0].values())
+    assert largest > 0.01
+    assert largest_difference(found[1], found[0]) <= 1e-6 * max(1, largest)
+
+
 @pytest.mark.parametrize("n_phrases", [0, 4])
 def test_answers_equal_naive(llama: str, n_phrases: int) -> None:
     policy = writing_policy(llama, n_phrases, **LAST)
