@@ -15,6 +15,7 @@ from lmpolicy.lm.copying import drop_output_hooks
 from lmpolicy.lm.encoder_decoder import answer_start, encoder_width, prompt_length_limit
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
+from lmpolicy.lm.model_settings import trains_base
 from lmpolicy.lm.modes import hold_evaluation
 from lmpolicy.lm.precision import auto_dtype, cast
 from lmpolicy.lm.quantization import bitsandbytes_layers, hold_training_mode, is_plain, set_product_dtype
@@ -57,7 +58,7 @@ class Backbone(nn.Module):
         # Taken before any cast, because "auto" may choose another dtype on another machine.
         self.fingerprint = Fingerprint.of(base, self.tokenizer)
         self._products = bitsandbytes_layers(base, bits=4) if settings.quantization is not None else []
-        self._auto = settings.dtype == "auto" and self.lora is not None
+        self._auto = settings.dtype == "auto" and not trains_base(self.lora)
         if not self._auto:  # half precision loses Adam's small steps, so a base that trains itself is float32
             dtype = th.float32 if settings.dtype == "auto" else getattr(th, str(settings.dtype))
             cast(base.parameters(), dtype)

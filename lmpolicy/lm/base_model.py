@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from lmpolicy.lm.base_checks import check_complete, check_finite, check_no_adapter, check_vocabulary
 from lmpolicy.lm.loading import model_options, tokenizer_options
+from lmpolicy.lm.model_settings import trains_base
 from lmpolicy.lm.precision import auto_dtype
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.models import ModelError, find, resolve
@@ -90,7 +91,7 @@ def _dtype_to_come(settings: PolicySettings, config: Any) -> th.dtype | None:
     """Return the precision that the weights are cast to in main memory. None: they stay as they are stored."""
     if settings.dtype != "auto":
         return getattr(th, str(settings.dtype))
-    if settings.lora is None:
+    if trains_base(settings.lora):
         return th.float32
     if th.accelerator.is_available():
         return None

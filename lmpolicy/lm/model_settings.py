@@ -84,6 +84,16 @@ def lora_arguments(config: peft.PeftConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name, None)}
 
 
+def trains_base(lora: Any) -> bool:
+    """Return whether weights of the base model learn, or copies of them that PEFT makes.
+
+    :param lora: normalised LoRA.
+    """
+    if isinstance(lora, Mapping):
+        return bool(lora.get("modules_to_save")) or lora.get("bias", "none") != "none"
+    return lora is None
+
+
 def normalize_model_kwargs(model_kwargs: Any) -> Any:
     """Return arguments of ``from_pretrained`` as values for JSON; other values are returned as they are.
 

@@ -64,8 +64,10 @@ class PolicySettings:
     :param revision: branch, tag or commit of a hub model.
     :param dtype: precision of the base model: ``"float32"``, ``"bfloat16"``, ``"float16"``, such a ``torch.dtype``, or
         ``"auto"``. ``"auto"`` is half precision where the base model is frozen and wide enough, and the device is fast
-        at it. Adapters, value head and log-probabilities are always float32. Weights of a quantised layer stay as they
-        are; with ``quantization="4bit"``, it is the precision of the layer's products.
+        at it. Value head, log-probabilities and all that LoRA adds are always float32. Weights of the base model that
+        learn, with ``lora=None`` or by ``modules_to_save`` or ``bias`` of a LoRA, are of this precision, too: float32
+        with ``"auto"``, because half precision loses small steps. Weights of a quantised layer stay as they are; with
+        ``quantization="4bit"``, it is the precision of the layer's products.
     :param lora: arguments of :class:`peft.LoraConfig`, or such an object; all linear layers get an adapter unless
         ``target_modules`` says otherwise. ``{"r": 16, "last_layers": k}``: only the last k layers get one, and the
         states behind the others are remembered, so that an update takes less time. ``None``: full fine-tuning.

@@ -73,6 +73,20 @@ def test_auto_trains_a_half_precision_checkpoint_in_float32(llama: str, tmp_path
     assert {weight.dtype for weight in exact.parameters()} == {th.float32}
 
 
+@pytest.mark.parametrize(
+    "more", [{"modules_to_save": ["lm_head"]}, {"modules_to_save": ["embed_tokens"]}, {"bias": "all"}]
+)
+def test_auto_trains_what_peft_copies_of_the_base_in_float32(
+    tiny_models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    folder = copy_of(tiny_models["qwen2"], tmp_path / "half")
+    AutoModelForCausalLM.from_pretrained(folder).bfloat16().save_pretrained(folder)
+    monkeypatch.setattr(backbone, "auto_dtype", lambda *_: th.bfloat16)
+    policy = make_policy(folder, lora={"r": 4, **more})
+    scores_of(policy, encode([prompt("row 1")]))
+    assert {weight.dtype for weight in policy.parameters()} == {th.float32}
+
+
 def test_auto_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda, mps = th.device("cpu"), th.device("cuda"), th.device("mps")
     for fast in (True, False):

@@ -94,6 +94,7 @@ def test_precision_to_come(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     to_come = base_model._dtype_to_come
     assert to_come(base_model.PolicySettings(dtype="float16"), config) is th.float16
     assert to_come(base_model.PolicySettings(lora=None), config) is th.float32
+    assert to_come(base_model.PolicySettings(lora={"r": 4, "bias": "all"}), config) is th.float32
     monkeypatch.setattr(th.accelerator, "is_available", lambda: True)
     assert to_come(base_model.PolicySettings(), config) is None
     monkeypatch.setattr(th.accelerator, "is_available", lambda: False)
