@@ -91,6 +91,10 @@ def test_misspelt_setting(llama: str) -> None:
         ({"lora": "none"}, "lora must be a dict.*frozen.*'none'"),
         ({"lora": 16}, "lora must be a dict.*16"),
         ({"lora": {"r": 4, "lora_dropout": 0.1}}, "lora_dropout must be 0.*0.1"),
+        (
+            {"lora": {"r": 4, "init_lora_weights": "pissa_niter_4"}},
+            "lora must not have .*'pissa_niter_4'.*Take \"pissa\"",
+        ),
         ({"score_normalization": "mean"}, "score_normalization must be one of.*word.*'mean'"),
         ({"temperature": 0}, "temperature must be above 0, got 0.*deterministic"),
         ({"temperature": -1.0}, "temperature must be above 0"),

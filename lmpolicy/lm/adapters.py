@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from lmpolicy.lm.layers import decoder_of
 from lmpolicy.lm.loading import hub_options
-from lmpolicy.lm.model_settings import FROZEN, lora_arguments, to_json
+from lmpolicy.lm.model_settings import FROZEN, check_init, lora_arguments, to_json
 from lmpolicy.lm.settings import PolicySettings
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> 
     :return: arguments of :class:`peft.LoraConfig`, as values for JSON.
     :raises MissingAdapterError: if there is no such adapter; the message says what it must hold.
     :raises OSError: if it cannot be read.
-    :raises ValueError: if the adapter is not a LoRA of a causal LM.
+    :raises ValueError: if the adapter is not a LoRA of a causal LM, or changes its base model at random.
     """
     try:
         if not Path(adapter).is_dir() and not re.fullmatch(r"\w[\w.-]*/[\w.-]+", adapter):
@@ -175,6 +175,7 @@ def read_arguments(adapter: str, model: str | None, options: dict[str, Any]) -> 
     if config.task_type not in TASKS:
         raise ValueError(f"the adapter {adapter!r} is for the task {config.task_type}; the policy needs an LM's")
     arguments = to_json(lora_arguments(config), f"the adapter {adapter!r}")
+    check_init(arguments, f"the adapter {adapter!r}", "Merge it into its model with PEFT, and give that as model=")
     if arguments.pop("lora_dropout", 0):
         log.info("the dropout of the adapter %s is set to 0", adapter)
     named = config.base_model_name_or_path

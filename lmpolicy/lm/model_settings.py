@@ -164,6 +164,24 @@ def _check_lora(lora: Any) -> None:
             f"lora_dropout must be 0, got {lora['lora_dropout']!r}: the rollout acts without dropout, so an update "
             "with it would compare two different policies"
         )
+    if isinstance(lora, dict):
+        check_init(lora, "lora", 'Take "pissa", which comes to the same each time')
+
+
+def check_init(lora: Mapping[str, Any], name: str, instead: str) -> None:
+    """Refuse ways to begin an adapter that change the frozen base model at random, which no checkpoint holds.
+
+    :param lora: arguments of a LoRA.
+    :param name: name of these arguments in the message.
+    :param instead: what the message advises.
+    :raises ValueError: for such a way.
+    """
+    init = lora.get("init_lora_weights")
+    if isinstance(init, str) and init.startswith("pissa_niter"):
+        raise ValueError(
+            f"{name} must not have init_lora_weights={init!r}: it changes the frozen base model at random, and a "
+            f"checkpoint holds no base model, so that what is loaded would be another policy. {instead}"
+        )
 
 
 def _one_device(device_map: Any) -> Any:

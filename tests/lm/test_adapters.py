@@ -262,11 +262,15 @@ def test_base_of_another_name_is_noted(llama: str, own: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"peft_type": "IA3"}, "must be a LoRA, got.*IA3"), ({"task_type": "SEQ_CLS"}, "for the task SEQ_CLS")],
+    [
+        ({"peft_type": "IA3"}, "must be a LoRA, got.*IA3"),
+        ({"task_type": "SEQ_CLS"}, "for the task SEQ_CLS"),
+        ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4.*Merge it into its model"),
+    ],
 )
 def test_adapter_of_another_kind(llama: str, own: Path, change: dict[str, str], message: str) -> None:
     config = json.loads((own / "adapter_config.json").read_text())
-    kept = config if "task_type" in change else {"target_modules": ["v_proj"], "feedforward_modules": []}
+    kept = config if "peft_type" not in change else {"target_modules": ["v_proj"], "feedforward_modules": []}
     (own / "adapter_config.json").write_text(json.dumps({**kept, **change}))
     with pytest.raises(ValueError, match=message):
         policy_of(llama, own)
