@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
@@ -16,6 +18,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
+import lmpolicy
 from lmpolicy import LMActorCriticPolicy, TextSpace
 
 # Learning rates
@@ -87,6 +90,10 @@ def test_misspelt_setting(llama: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"revision": Path("x")}, "revision must be the name of a branch.*'x'"),
+        ({"value_gradient": np.True_}, "value_gradient must be True or False"),
+        ({"value_gradient": "no"}, "value_gradient must be True or False, got 'no'"),
+        ({"trust_remote_code": 1}, "trust_remote_code must be True or False, got 1"),
         ({"dtype": "int8"}, "dtype must be.*bfloat16.*'int8'"),
         ({"lora": "none"}, "lora must be a dict.*frozen.*'none'"),
         ({"lora": 16}, "lora must be a dict.*16"),
@@ -115,6 +122,20 @@ def test_misspelt_setting(llama: str) -> None:
 def test_invalid_setting(llama: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_policy(llama, **settings)
+
+
+@pytest.mark.parametrize("model", [5, ""])
+def test_model_that_is_no_name(llama: str, model: Any) -> None:
+    with pytest.raises(ValueError, match=r"model must be a name .* or None for the bundled LM, got"):
+        ppo(llama, corridor(), {"model": model})
+
+
+def test_model_as_path_is_saved_as_text(llama: str, tmp_path: Path) -> None:
+    model = ppo(llama, corridor(), {"model": Path(llama)})
+    model.save(tmp_path / "model")
+    safely = lmpolicy.load(tmp_path / "model.zip", model=llama, device="cpu")
+    for loaded in (PPO.load(tmp_path / "model", device="cpu"), safely):
+        assert loaded.policy.settings.model == llama
 
 
 def test_sde_is_refused(llama: str) -> None:

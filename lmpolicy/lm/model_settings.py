@@ -124,10 +124,11 @@ def normalize_model_kwargs(model_kwargs: Any) -> Any:
 
 
 def check_model_settings(
-    dtype: Any, lora: Any, model_kwargs: Any, quantization: Any, revision: str | None, adapter: Any
+    model: Any, dtype: Any, lora: Any, model_kwargs: Any, quantization: Any, revision: Any, adapter: Any
 ) -> None:
     """Refuse settings from which no model can be made.
 
+    :param model: as in the settings.
     :param dtype: normalised dtype.
     :param lora: normalised LoRA.
     :param model_kwargs: normalised arguments of ``from_pretrained``.
@@ -136,6 +137,13 @@ def check_model_settings(
     :param adapter: as in the settings.
     :raises ValueError: for a value that is not allowed; the message says which are.
     """
+    if model is not None and not (isinstance(model, str) and model):
+        raise ValueError(
+            "model must be a name of lmpolicy.models, a hub id, a folder, a GGUF file, or None for the bundled LM, got "
+            f"{model!r}"
+        )
+    if revision is not None and not (isinstance(revision, str) and revision):
+        raise ValueError(f"revision must be the name of a branch, tag or commit, or None, got {revision!r}")
     if dtype != "auto" and dtype not in DTYPES:
         raise ValueError(f'dtype must be "auto", one of {sorted(DTYPES)}, or such a torch.dtype, got {dtype!r}')
     _check_lora(lora)

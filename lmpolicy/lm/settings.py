@@ -55,8 +55,8 @@ WARPING = frozenset(
 class PolicySettings:
     """Hold the settings of :class:`~lmpolicy.LMActorCriticPolicy`, the entries of SB3's ``policy_kwargs``.
 
-    All values can be written as JSON, so that a checkpoint can name its base model. Objects such as ``torch.float32``
-    or a :class:`peft.LoraConfig` are accepted, and become such values.
+    All values can be written as JSON, so that a checkpoint can name its base model. Objects such as ``torch.float32``,
+    a :class:`pathlib.Path` or a :class:`peft.LoraConfig` are accepted, and become such values.
 
     :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM, or of an
         encoder-decoder model such as T5, which only chooses. ``None``: the bundled LM, which has read about
@@ -141,6 +141,7 @@ class PolicySettings:
             object.__setattr__(self, "lora", {})
         self._normalize()
         check_model_settings(
+            model=self.model,
             dtype=self.dtype,
             lora=self.lora,
             model_kwargs=self.model_kwargs,
@@ -167,8 +168,9 @@ class PolicySettings:
             raise ValueError(f"ratio_level must be one of {RATIO_LEVELS}, got {self.ratio_level!r}")
         if self.stop is not None and not _are_texts(self.stop):
             raise ValueError(f"stop must be a list of texts that end an answer, or None, got {self.stop!r}")
-        if not isinstance(self.guard_rails, bool):
-            raise ValueError(f"guard_rails must be True or False, got {self.guard_rails!r}")
+        for name in ("value_gradient", "guard_rails", "trust_remote_code"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
 
     def _normalize(self) -> None:
         """Replace objects by values that JSON can write."""
@@ -176,8 +178,10 @@ class PolicySettings:
             "dtype": normalize_dtype(self.dtype),
             "lora": normalize_lora(self.lora),
             "model_kwargs": normalize_model_kwargs(self.model_kwargs),
-            "adapter": str(self.adapter) if isinstance(self.adapter, Path) else self.adapter,
         }
+        for name in ("model", "adapter"):
+            value = getattr(self, name)
+            values[name] = str(value) if isinstance(value, Path) else value
         for name, value in values.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "reference", read_reference(self.reference, self.lora))
