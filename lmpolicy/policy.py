@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -83,7 +82,6 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         **settings: Any,
     ) -> None:
         self.settings = PolicySettings.of(settings)
-        self._lock = threading.RLock()
         check_spaces(observation_space, action_space)
         if use_sde:
             raise ValueError("use_sde=True is for continuous actions; a choice among phrases has none")
@@ -127,12 +125,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         return super().__getattr__(name)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A lock cannot be copied, and what the actor remembers belongs to the original.
-        return {name: value for name, value in super().__getstate__().items() if name not in ("_lock", "actor")}
+        # What the actor remembers belongs to the original, and its lock cannot be copied.
+        return {name: value for name, value in super().__getstate__().items() if name != "actor"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._lock = threading.RLock()
         if "_missing" not in state:
             self.actor = make_actor(self.backbone, self.action_space, self.settings)
             watch_steps(self)  # torch drops the hooks of an optimizer that is copied
@@ -210,7 +207,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             with th.inference_mode(False), th.no_grad():
                 return self._guarded(ask, *inputs)
         try:
-            with self._lock:
+            with self.actor.scorer.lock:
                 return ask(*inputs)
         except FloatingPointError:
             if self.guard is None:
@@ -262,7 +259,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             self.to(next(iter(state_dict.values())).device)
         checkpoints.check_base(self.backbone, state_dict)
         keys = super().load_state_dict(checkpoints.weights_of(state_dict), strict=strict, assign=assign)
-        with self._lock:
+        with self.actor.scorer.lock:
             self.actor.watch_weights()
             self.backbone.value_head.forget_seen()
         if self.guard is not None:

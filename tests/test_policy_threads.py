@@ -127,6 +127,28 @@ def test_a_policy_plays_while_it_learns(llama: str) -> None:
     assert all(bool(weight.isfinite().all()) for weight in learner.policy.parameters())
 
 
+@pytest.mark.parametrize("make", [make_policy, writing_policy], ids=["chooses", "writes"])
+def test_a_part_that_runs_again_in_the_backward_pass_holds_the_lock(llama: str, make: Callable[..., Any]) -> None:
+    policy = make(llama, micro_batch_size=2)
+    actions = th.from_numpy(policy.predict(ROWS.numpy(), deterministic=True)[0])
+    _, log_prob, _ = policy.evaluate_actions(ROWS, actions)
+    seen: list[Any] = []
+    original = policy.backbone.lm.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        asker = threading.Thread(target=lambda: policy.predict(ROWS[:1].numpy()), daemon=True)
+        if not seen:  # the first part: another thread asks meanwhile, and has to wait
+            seen.append(asker)
+            asker.start()
+            asker.join(0.2)
+            assert asker.is_alive()
+        return original(*args, **kwargs)
+
+    policy.backbone.lm.forward = forward
+    log_prob.sum().backward()
+    seen[0].join()
+
+
 def test_answers_in_inference_mode(llama: str) -> None:
     learner = ppo(llama, corridor(), {"lora": {"r": 4, "last_layers": 1}}, n_steps=8)
     rows = th.from_numpy(learner.env.reset())  # type: ignore[union-attr]

@@ -46,7 +46,7 @@ def after_step(policy: Any) -> None:
     policy._has_stepped = True
     if policy.guard is not None:
         policy.guard.stepped()
-    with policy._lock:
+    with policy.actor.scorer.lock:
         policy.backbone.value_head.update_statistics()
         policy.actor.forget()
 

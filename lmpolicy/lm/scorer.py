@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -105,6 +105,9 @@ class Scorer:
         self.temperature, self.micro_batch_size, self.n_tokens = temperature, micro_batch_size, n_tokens
         self.limits = CacheLimits.of(cache_bytes, remembers_states=frozen_depth(backbone.lm) > 0)
         self.spread: Spreading | None = None  # to other processes, if there are any
+        self.lock = (
+            threading.RLock()
+        )  # held while the model runs, because what it runs with is for one thread at a time
         self._forward: Forward | None = None
         self._device = ""
 
@@ -174,10 +177,19 @@ class Scorer:
         order = [place for part in places for place in part]
         parts = [[queries[place] for place in part] for part in places]
         if th.is_grad_enabled():  # so that the activations of one part exist at a time
-            again = partial(_contexts, self.backbone)
-            found = [checkpoint(self._score, part, use_reentrant=False, context_fn=again) for part in parts]
+            found = [checkpoint(self._score, part, use_reentrant=False, context_fn=self._contexts) for part in parts]
             return Scores(*in_order(found, order))
         return Scores(*in_order([self._score(part) for part in parts], order))
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return in what a checkpointed part runs, and in what it runs again."""
+        return nullcontext(), self._again()
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """Let no other thread ask while a part runs in the backward pass, and count the critic's features once."""
+        with self.lock, self.backbone.value_head.uncounted():
+            yield
 
     def _score(self, queries: Sequence[Query]) -> Scores:
         """Score queries, with one forward pass for each group that shares a long prefix."""
@@ -233,11 +245,6 @@ class Scorer:
             columns = th.from_numpy(np.concatenate([np.arange(count) for count in counts])).to(states.device)
             each = each.index_put((owners, columns), log_probs)
         return zeros.index_add(0, owners, log_probs), zeros.index_add(0, owners, entropies), n_tokens, each
-
-
-def _contexts(backbone: Backbone) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return in what a checkpointed part runs, and in what it runs again: the critic counts its features once."""
-    return nullcontext(), backbone.value_head.uncounted()
 
 
 def phrase_log_probs(packed: Packed, logits: th.Tensor) -> th.Tensor:
