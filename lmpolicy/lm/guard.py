@@ -73,6 +73,7 @@ class Guard:
         self.judge = LearningJudge()
         self._idle = IdleAdapters()
         self._acted = False
+        self._first = False  # whether the last forward pass was the first of its update
         self._outputs: tuple[th.Tensor, th.Tensor] | None = None
         self._incoming: dict[str, th.Tensor] = {}
         self._good: dict[str, th.Tensor] = {}
@@ -95,7 +96,7 @@ class Guard:
         :param policy: policy in training.
         :param decision: decisions with the tensors that the learner is given.
         """
-        first, self._acted = self._acted, False
+        first, self._first, self._acted = self._acted, self._acted, False
         if first:
             self.judge.begin_update(policy.actor_learns, self._when())
             self._keep(policy)
@@ -161,6 +162,12 @@ class Guard:
                 "stable_baselines3.common.vec_env.VecCheckNan(env)"
             )
         if advantages is not None and not _is_finite(advantages):
+            if self._first:
+                return (
+                    "advantages in the first minibatch of the update are not finite, while returns and the model's numbers "
+                    "are. With normalize_advantage=True, that of a single decision is NaN. Raise n_steps or the number of "
+                    "envs, or pass normalize_advantage=False"
+                )
             return (
                 "the gradient at the log-probabilities is not finite, while returns and the model's numbers are: the "
                 "policy has moved so far within one update that its ratio to the old one overflows. Lower "

@@ -131,10 +131,19 @@ def test_ratio_that_overflows(llama: str) -> None:
     policy = make_policy(llama)
     rows = encode(PROMPTS)
     policy(rows)
-    values, log_prob, _ = policy.evaluate_actions(rows, th.tensor([0, 0, 0]))
+    for _ in range(2):  # the ratio is 1 at first
+        values, log_prob, _ = policy.evaluate_actions(rows, th.tensor([0, 0, 0]))
     (th.exp(log_prob + 1e3).sum() + values.sum()).backward()
     with pytest.raises(NonFiniteError, match=r"ratio to the old one overflows.*target_kl"):
         policy.optimizer.step()
+
+
+def test_spread_of_a_single_advantage(llama: str) -> None:
+    settings: dict[str, Any] = {"model": llama, "lora": {"r": 4}}
+    options: dict[str, Any] = {"policy_kwargs": settings, "n_steps": 1, "device": "cpu"}
+    message = r"advantages.*single.*Raise n_steps or the number of envs, or pass normalize_advantage=False"
+    with pytest.warns(UserWarning, match="degrees of freedom"), pytest.raises(NonFiniteError, match=message):
+        A2C(LMActorCriticPolicy, signs(varied), normalize_advantage=True, **options).learn(4)
 
 
 def test_backward_that_overflows(llama: str) -> None:
