@@ -86,14 +86,19 @@ def _shown(one: Mapping[str, float | None]) -> str:
 
 
 def _record(run: Any, model: Any, episodes: int, seed: int) -> str | None:
-    """Record some episodes, with pictures where the env draws any."""
+    """Record some episodes, with pictures where the env draws any; what goes wrong there does not lose the table."""
     if not episodes:
         return None
     from lmpolicy.cli.shown import shown_env
+    from lmpolicy.cli.told import messages, named_error
     from lmpolicy.report.recording import record_episodes
 
-    env = shown_env(run.settings)
     folder = run.folder / "evaluation"
-    folder.mkdir(exist_ok=True)
-    record_episodes(model, env, episodes, folder, seed=seed)
+    try:
+        env = shown_env(run.settings)
+        folder.mkdir(exist_ok=True)
+        record_episodes(model, env, episodes, folder, seed=seed)
+    except Exception as error:
+        messages().print(f"No episodes are recorded: {named_error(error)}")
+        return None
     return str(folder / "episodes.jsonl")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
-
 from lmpolicy.cli.run_settings import RunSettings
-from lmpolicy.cli.told import messages
+from lmpolicy.cli.told import messages, named_error
+from lmpolicy.report.pictures import picture_of
 from lmpolicy.wrapper import TextObservationWrapper
 
 PICTURES = "rgb_array"
@@ -22,8 +21,8 @@ def shown_env(settings: RunSettings) -> TextObservationWrapper:
     try:
         shown = settings.make_one(render_mode=PICTURES)
         shown.reset(seed=0)
-        shown.env.render()
-    except (ImportError, gym.error.DependencyNotInstalled) as error:
-        messages().print(f"Episodes are recorded without pictures: {error}")
+        picture_of(shown.env.render())
+    except Exception as error:  # an env that names the render mode need not have it
+        messages().print(f"Episodes are recorded without pictures: {named_error(error)}")
         return env
     return shown

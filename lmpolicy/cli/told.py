@@ -33,6 +33,14 @@ def busy_remark(threads: int) -> str:
     )
 
 
+def named_error(error: Exception) -> str:
+    """Return what an error says, and its name, without which some messages say little.
+
+    :param error: the error.
+    """
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def tell(result: Mapping[str, Any], shown: str | Table, as_json: bool) -> None:
     """Print a result.
 

@@ -1,8 +1,11 @@
-"""What is told about the error of a mean, and what replaces what in an exported folder."""
+"""What is told about the error of a mean, what is recorded, and what replaces what in an exported folder."""
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +30,41 @@ def test_one_episode_has_no_error(run: str) -> None:
     assert "±" not in succeed("evaluate", run, "--episodes", 1, "--record", 0).out
     players = succeed("evaluate", run, "--episodes", 1, "--record", 0, "--json").facts["players"]
     assert [one["error"] for one in players.values()] == [None] * 3
+
+
+def no_render_mode(self: Any, length: int = 6) -> None:
+    self.length = length
+
+
+def keeps_render_mode(self: Any, length: int = 6, render_mode: str | None = None) -> None:
+    self.length, self.render_mode = length, render_mode
+
+
+@pytest.mark.parametrize(
+    ("begin", "reason"), [(no_render_mode, "TypeError: .*render_mode"), (keeps_render_mode, "NotImplementedError$")]
+)
+def test_where_pictures_fail_episodes_are_recorded_without(
+    run: str, begin: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bulb: Any = importlib.import_module("bulbs").Bulb
+    monkeypatch.setattr(bulb, "metadata", {"render_modes": ["rgb_array"], "render_fps": 4})
+    monkeypatch.setattr(bulb, "__init__", begin)
+    done = succeed("evaluate", run, "--episodes", 2, "--record", 1)
+    assert "most likely action" in done.out
+    assert re.search(f"^Episodes are recorded without pictures: {reason}", done.err, re.MULTILINE)
+    assert "1 episode in " in done.out
+
+
+def test_a_recording_that_fails_does_not_lose_the_table(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise KeyError("frame")
+
+    monkeypatch.setattr("lmpolicy.report.recording.record_episodes", fail)
+    done = succeed("evaluate", run, "--episodes", 2, "--record", 1, "--json")
+    assert set(done.facts["players"]) == {"random play", "most likely action", "sampled action"}
+    assert done.facts["recorded"] is None
+    assert "No episodes are recorded: KeyError: 'frame'" in done.err
+    assert "episodes.jsonl" not in succeed("evaluate", run, "--episodes", 2, "--record", 1).out
 
 
 def test_an_adapter_replaces_a_model_and_the_other_way_round(run: str) -> None:
