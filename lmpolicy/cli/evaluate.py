@@ -23,7 +23,7 @@ def evaluate(
 ) -> None:
     """Play episodes with the model of a run, and compare it with random play.
 
-    The rewards are the env's own.
+    The rewards are the env's own. Where the model writes numbers or text, random play draws any action of the env.
     """
     from lmpolicy.cli.runs import Run
     from lmpolicy.cli.told import table, tell
@@ -48,14 +48,14 @@ def _counted(episodes: int) -> str:
 
 def _measure(run: Any, model: Any, episodes: int, seed: int) -> dict[str, dict[str, float | None]]:
     """Return what random play and the model get."""
+    from lmpolicy.cli.at_random import at_random
     from lmpolicy.comparison.evaluating import evaluate as play
-    from lmpolicy.training.random_play import RandomPlay
 
     copies = min(episodes, COPIES)
     env = run.settings.make_env(training=False, n_envs=copies)
-    plain = run.settings.make_env(training=False, n_envs=copies, action_mode="score")
+    random, plain = at_random(run.settings, copies, seed)
     found = {
-        "random play": play(RandomPlay(plain, seed), plain, episodes, sampled=True, seed=seed),
+        "random play": play(random, plain, episodes, sampled=True, seed=seed),
         "most likely action": play(model, env, episodes, sampled=False, seed=seed),
         "sampled action": play(model, env, episodes, sampled=True, seed=seed),
     }

@@ -32,6 +32,18 @@ def test_one_episode_has_no_error(run: str) -> None:
     assert [one["error"] for one in players.values()] == [None] * 3
 
 
+@pytest.mark.parametrize("name", ["Dimmer", "Label", "Switches"])
+def test_beside_a_model_that_writes_numbers_or_text_random_play_draws_any_action(name: str, project: Path) -> None:
+    unread = ["-s", "on_parse_error=random"] if name == "Label" else []
+    run = succeed("train", f"bulbs/{name}-v0", "--generate", 4, *unread, *TINY, "--json").facts["run"]
+    done = [succeed("evaluate", run, "--episodes", 10, "--record", 1, "--json").facts for _ in range(2)]
+    assert done[0] == done[1]
+    players = done[0]["players"]
+    assert set(players) == {"random play", "most likely action", "sampled action"}
+    if name == "Dimmer":  # six turns of two numbers between 0 and 1
+        assert players["random play"]["mean_return"] == pytest.approx(6, abs=1)
+
+
 def no_render_mode(self: Any, length: int = 6) -> None:
     self.length = length
 

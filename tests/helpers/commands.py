@@ -39,6 +39,35 @@ class Bulb(gym.Env):
         return self.lit, reward, self.left == 0, False, {}
 
 
+class Dimmer(Bulb):
+    observation_space = spaces.Dict(now=spaces.Dict(lit=spaces.Discrete(2)))
+    action_space = spaces.Box(0, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        return {"now": {"lit": super().reset(seed=seed)[0]}}, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        lit, _, *rest = super().step(0)
+        return {"now": {"lit": lit}}, float(action.sum()), *rest
+
+
+class Label(Bulb):
+    action_space = spaces.Text(3)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(0)
+
+
+class Switches(Bulb):
+    action_space = spaces.MultiDiscrete([9, 9])
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(0)
+
+
 class Burnt(Bulb):
     def step(self, action):
         raise ValueError("no current")
@@ -64,6 +93,9 @@ def bot(prompt, info):
 
 NUMBER = 3
 gym.register("bulbs/Bulb-v0", Bulb)
+gym.register("bulbs/Dimmer-v0", Dimmer)
+gym.register("bulbs/Label-v0", Label)
+gym.register("bulbs/Switches-v0", Switches)
 gym.register("bulbs/Burnt-v0", Burnt)
 gym.register("bulbs/Eternal-v0", Eternal)
 '''
