@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.bundled import steps_read
 from lmpolicy.comparison.classic_settings import ClassicSettings, find_classic_settings
-from lmpolicy.comparison.observing import SymbolicGrid, flatten_tuple
+from lmpolicy.comparison.observing import SymbolicGrid, flatten_nested
 from lmpolicy.comparison.word_features import PLAY
 from lmpolicy.envs import package_of, require_package
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
@@ -137,18 +137,24 @@ class Experiment:
         settings = self.evaluation_settings() if evaluation else self.settings
 
         def wrapped(env: gym.Env) -> gym.Env:
-            env = env if wrap is None else wrap(env)
-            if self.observe is not None:
-                return self.observe(env)
-            if isinstance(settings.env_id, str) and package_of(settings.env_id) == "minigrid":
-                return SymbolicGrid(env)
-            return flatten_tuple(env)
+            return self.observed(env if wrap is None else wrap(env))
 
         if isinstance(settings.env_id, str):
             require_package(settings.env_id)
         return make_vec_env(
             settings.env_id, n_envs, seed=seed, env_kwargs=dict(settings.env_kwargs), wrapper_class=wrapped
         )
+
+    def observed(self, env: gym.Env) -> gym.Env:
+        """Return an env that shows what a network of plain numbers is given.
+
+        :param env: the env without words.
+        """
+        if self.observe is not None:
+            return self.observe(env)
+        if isinstance(self.settings.env_id, str) and package_of(self.settings.env_id) == "minigrid":
+            return SymbolicGrid(env)
+        return flatten_nested(env)
 
     def evaluation_seed(self, seed: int) -> int:
         """Return the seed of the first env of an evaluation.

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.observing import refusal
 from lmpolicy.comparison.sources import own_code
 from lmpolicy.models.near_names import did_you_mean
 
@@ -100,8 +101,8 @@ class Method:
 class EnvFacts:
     """Hold what an env says of itself, which decides which methods suit it."""
 
-    numbers: bool
-    """Whether a network of plain numbers can be given its observations."""
+    refused: str | None
+    """Why a network of plain numbers cannot learn on it; ``None`` if it can."""
     discrete: bool
     """Whether its own actions are Discrete."""
     phrases_differ: bool
@@ -122,7 +123,7 @@ class EnvFacts:
         words = settings.put_into_words(env, settings.wrapper_arguments, training=False)
         words.reset(seed=0)
         facts = cls(
-            _is_numbers(env.observation_space),
+            _refusal(env, experiment),
             isinstance(env.action_space, spaces.Discrete),
             words.fixed_phrases is None,
             str(words.prompt),
@@ -179,11 +180,21 @@ def misfit(name: str, experiment: Experiment, facts: EnvFacts) -> str | None:
         return "its weights are random, and an adapter is for the weights that it was trained with"
     if method.zoo_budget and experiment.classic_settings.total_timesteps is None:
         return "no published settings are known for it; give them as classic=ClassicSettings(total_timesteps=...)"
-    if method.base == RAW and not facts.numbers and experiment.observe is None:
-        return "its observations are text; compare with classic-words, or give a wrapper as observe=..."
+    if method.base in (WORDS, RANDOM) and experiment.settings.wrapper_kwargs.get("action_mode") == "generate":
+        return 'it chooses among phrases, and with action_mode="generate" answers are written'
+    if method.base == RAW and facts.refused is not None:
+        return facts.refused
     if method.base == RAW and method.helped and facts.phrases_differ and not facts.discrete:
         return "its legal actions are not known to a network whose actions are not Discrete; compare with classic-raw"
     return None
+
+
+def _refusal(env: gym.Env, experiment: Experiment) -> str | None:
+    """Say why a network of plain numbers cannot learn on an env; ``None`` if it can."""
+    if experiment.observe is None and not _is_numbers(env.observation_space):
+        return "its observations are text; compare with classic-words, or give a wrapper as observe=..."
+    seen = experiment.observed(env)
+    return refusal(seen.observation_space, seen.action_space)
 
 
 def _is_numbers(space: gym.Space) -> bool:

@@ -21,6 +21,8 @@ from lmpolicy.text.task import GenericTask, TextTask, own_task
 KINDS, COLORS, STATES = 11, 6, 4
 """Codes of what is in a cell of MiniGrid."""
 DIRECTIONS = 4
+NESTED = (spaces.Dict, spaces.Tuple)
+"""Spaces that hold others."""
 VERBS = ("go", "to", "pick", "up", "open", "put", "next", "and", "then", "after", "get", "use", "fetch", "a", "the")
 THINGS = ("red", "green", "blue", "purple", "yellow", "grey", "ball", "box", "key", "door", "goal", "object")
 PLACES = ("left", "right", "front", "behind", "you", "your", "in", "on", "of")
@@ -28,12 +30,61 @@ MISSION_WORDS = (*VERBS, *THINGS, *PLACES)
 """Words of missions."""
 
 
-def flatten_tuple(env: gym.Env) -> gym.Env:
-    """Flatten observations that are tuples, which Stable-Baselines3 does not take.
+def flatten_nested(env: gym.Env) -> gym.Env:
+    """Flatten observations that are tuples, or dicts with dicts or tuples in them.
+
+    Stable-Baselines3 does not take them.
 
     :param env: any env.
     """
-    return FlattenObservation(env) if isinstance(env.observation_space, spaces.Tuple) else env
+    space = env.observation_space
+    is_nested = isinstance(space, spaces.Dict) and any(isinstance(one, NESTED) for one in space.values())
+    return FlattenObservation(env) if is_nested or isinstance(space, spaces.Tuple) else env
+
+
+def refusal(observations: gym.Space, actions: gym.Space) -> str | None:
+    """Say why PPO of Stable-Baselines3 does not take an env; ``None`` if it does.
+
+    :param observations: space of what a network is given.
+    :param actions: space of the env's actions.
+    """
+    if not _can_be_observed(observations):
+        return (
+            f"Stable-Baselines3 does not take observations that are {_told(observations)}; compare with classic-words, "
+            "or pass observe=gymnasium.wrappers.FlattenObservation"
+        )
+    if not _can_be_learnt(actions):
+        return f"Stable-Baselines3 does not take actions that are {_told(actions)}; compare with classic-words"
+    return None
+
+
+def _can_be_observed(space: gym.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        parts = list(space.values())
+        return bool(parts) and all(_can_be_observed(one) and not isinstance(one, NESTED) for one in parts)
+    if isinstance(space, spaces.Box):
+        return space.shape != () and 0 not in space.shape
+    return isinstance(space, spaces.MultiBinary) or _counts_from_zero(space)
+
+
+def _can_be_learnt(space: gym.Space) -> bool:
+    if isinstance(space, spaces.Box):
+        return space.is_bounded()
+    if isinstance(space, spaces.MultiBinary):
+        return isinstance(space.n, int)
+    return _counts_from_zero(space)
+
+
+def _counts_from_zero(space: gym.Space) -> bool:
+    """Check whether a value is a number from 0 on, or a row of them."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.nvec.ndim == 1 and not space.start.any()
+    return isinstance(space, spaces.Discrete) and space.start == 0
+
+
+def _told(space: gym.Space) -> str:
+    """Return a space on one line."""
+    return " ".join(str(space).split())
 
 
 class SymbolicGrid(gym.ObservationWrapper[Any, Any, Any]):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from helpers.quick_comparison import settings
 from helpers.side_env import Side
 from helpers.toy_envs import Corridor, CorridorTask
@@ -64,6 +65,49 @@ def test_usual_methods_are_those_that_suit_the_env(run: Any) -> None:
     found = run()
     usual = ["lm", "classic-raw", "classic-raw+help", "classic-words", "classic-words+help", "random"]
     assert [row["method"] for row in found.summary] == usual
+
+
+class Nested(Side):
+    """The same in a dict in a dict."""
+
+    observation_space = spaces.Dict(now=spaces.Dict(where=Side.observation_space))
+
+    def reset(self, **given: Any) -> Any:
+        observation, info = super().reset(**given)
+        return {"now": {"where": observation}}, info
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return {"now": {"where": observation}}, *rest
+
+
+class Square(Side):
+    """The same with actions in two rows."""
+
+    action_space = spaces.MultiDiscrete([[2, 2]])
+
+    def step(self, action: Any) -> Any:
+        return super().step(int(action[0, 0]))
+
+
+def test_spaces_that_a_learner_does_not_take_are_flattened_or_left_out(run: Any, tmp_path: Path) -> None:
+    usual = ["lm", "classic-raw", "classic-raw+help", "classic-words", "classic-words+help", "random"]
+    found = run(settings(Nested, None), folder=tmp_path / "nested")
+    assert [row["method"] for row in found.summary] == usual
+    found = run(settings(Square, None), folder=tmp_path / "square")
+    assert [row["method"] for row in found.summary] == [usual[0], *usual[3:]]
+    with pytest.raises(
+        ValueError, match=r"classic-raw does not suit Square: .*actions that are MultiDiscrete\(\[\[2 2"
+    ):
+        run(settings(Square, None), methods=["lm", "classic-raw"])
+
+
+def test_what_chooses_among_phrases_is_left_out_where_answers_are_written(run: Any) -> None:
+    written = settings(wrapper_kwargs={"action_mode": "generate", "max_new_tokens": 2})
+    assert [row["method"] for row in run(written).summary] == ["lm", "classic-raw", "classic-raw+help"]
+    for method in ("classic-words", "random"):
+        with pytest.raises(ValueError, match=f"{method} does not suit Side: it chooses among phrases"):
+            run(written, methods=[method])
 
 
 def test_legal_phrases_are_a_help(run: Any) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 
 from lmpolicy import TextObservationWrapper
-from lmpolicy.comparison.observing import LegalActions, SymbolicGrid, flatten_tuple
+from lmpolicy.comparison.observing import LegalActions, SymbolicGrid, flatten_nested, refusal
 from lmpolicy.envs import Taxi
 
 
@@ -33,10 +36,61 @@ def test_grids_are_given_whole() -> None:
     assert len(seen) > 50
 
 
-def test_tuples_are_flattened() -> None:
-    assert flatten_tuple(gym.make("Blackjack-v1")).observation_space.shape == (32 + 11 + 2,)
-    plain = gym.make("CartPole-v1")
-    assert flatten_tuple(plain) is plain
+def test_what_is_nested_is_flattened() -> None:
+    assert flatten_nested(gym.make("Blackjack-v1")).observation_space.shape == (32 + 11 + 2,)
+    for plain in (gym.make("CartPole-v1"), Shown(FLAT)):
+        assert flatten_nested(plain) is plain
+    flat = flatten_nested(Shown(spaces.Dict(a=spaces.Discrete(3, start=1), b=FLAT)))
+    assert flat.observation_space.shape == (3 + 2 + 4,)
+    assert flat.observation_space.contains(flat.reset()[0])
+
+
+FLAT = spaces.Dict(c=spaces.Box(-1, 1, (2,)), m=spaces.MultiBinary(4))
+ROW, PAIR = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+OBSERVED = [
+    *(PAIR, spaces.Discrete(2, start=1), spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([[2, 3]])),
+    *(spaces.MultiDiscrete([2, 3], start=[1, 0]), spaces.MultiBinary(2), spaces.MultiBinary([2, 2]), ROW),
+    *(spaces.Box(-1, 1, ()), spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (2, 2)), FLAT, spaces.Dict()),
+    *(spaces.Dict(a=FLAT), spaces.Dict(a=spaces.Discrete(2, start=1))),
+]
+DONE = [
+    *(PAIR, spaces.Discrete(2, start=1), spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([[2, 3]])),
+    *(spaces.MultiDiscrete([2, 3], start=[1, 0]), spaces.MultiBinary(2), spaces.MultiBinary([2, 2]), ROW),
+    *(spaces.Box(-1, 1, ()), spaces.Box(-1, np.inf, (2,)), spaces.Box(-1, 1, (2, 2)), spaces.Text(2)),
+    spaces.Tuple([PAIR]),
+]
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"), [*((one, PAIR) for one in OBSERVED), *((ROW, one) for one in DONE)], ids=str
+)
+def test_what_is_refused_is_what_stable_baselines3_cannot_learn(observations: Any, actions: Any) -> None:
+    try:
+        env = make_vec_env(lambda: Shown(observations, actions), 2)
+        kind = "MultiInputPolicy" if isinstance(observations, spaces.Dict) else "MlpPolicy"
+        PPO(kind, env, n_steps=4, batch_size=8, n_epochs=1, device="cpu").learn(16)
+    except (AssertionError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        told = refusal(observations, actions)
+        assert told is not None
+        assert "classic-words" in told
+        assert "\n" not in told
+    else:
+        assert refusal(observations, actions) is None
+
+
+class Shown(gym.Env):
+    """Any spaces."""
+
+    def __init__(self, observations: Any, actions: Any = PAIR) -> None:
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        assert isinstance(self.action_space, spaces.Box) or self.action_space.contains(action)
+        return self.observation_space.sample(), 0.0, False, True, {}
 
 
 def test_legal_actions_are_those_of_the_task() -> None:
