@@ -15,6 +15,7 @@ from stable_baselines3 import PPO
 from lmpolicy.comparison.evaluating import GridEvaluation, evaluate, one_thread
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
+from lmpolicy.comparison.keeping import keep
 from lmpolicy.comparison.machine import processor
 from lmpolicy.comparison.methods import EnvFacts, Method
 from lmpolicy.comparison.preparing import Prepared, prepare
@@ -22,7 +23,6 @@ from lmpolicy.comparison.stopwatch import Spent
 from lmpolicy.files import whole_file
 from lmpolicy.training.checkpoints.checkpoints import Checkpoints, newest_checkpoint
 from lmpolicy.training.checkpoints.resuming import resume
-from lmpolicy.training.checkpoints.saving import save
 
 FIELDS = (
     "env",
@@ -117,7 +117,7 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
         model = _learn(cell, prepared, along, steps, tell)
         rows.measure(steps, model.num_timesteps, along.spent())
         if cell.models is not None and not cell.method.has_random_weights:  # whose base model is gone afterwards
-            save(model, model_file(cell.models, *cell.key))
+            keep(prepared, model_file(cell.models, *cell.key))
         return rows.found
 
 

@@ -111,8 +111,9 @@ def compare(
         newest after an interruption, without repeating an evaluation. For cells that take hours; each rollout takes a
         little longer. Checkpoints of a cell are removed when it is complete. Classic cells begin anew.
     :param keep_models: whether what each cell has learnt is saved in the folder, in ``models/``, as
-        :func:`~lmpolicy.save` does; :meth:`Comparison.model` names the file. Of cells that were complete before, and of
-        random weights, nothing is saved.
+        :func:`~lmpolicy.save` does, with what its envs need. :meth:`Comparison.model` names the file, and
+        :meth:`Comparison.model_env` makes the envs. Of cells that were complete before, and of random weights, nothing
+        is saved.
     :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
         registration. Without either, no threshold.
     :param every: env steps between two evaluations. Default: a tenth of the training.

@@ -13,6 +13,7 @@ from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.observing import refusal
 from lmpolicy.comparison.sources import own_code
 from lmpolicy.models.near_names import did_you_mean
+from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 LM, LM_ALONE, LM_RANDOM, LM_FROZEN = "lm", "lm-no-help", "lm-random", "lm-frozen"
 RAW, WORDS, RANDOM = "classic-raw", "classic-words", "random"
@@ -85,6 +86,14 @@ class Method:
     def has_random_weights(self) -> bool:
         """Whether the weights of its language model were drawn for it, and are in no file afterwards."""
         return self.base == LM_RANDOM
+
+    def settings(self, experiment: Experiment) -> Hyperparameters:
+        """Return the settings of the language model with as much of their help as the method is given.
+
+        :param experiment: what is compared.
+        """
+        is_alone = self.base == LM_ALONE or (self.is_classic and not self.helped)
+        return experiment.without_help() if is_alone else experiment.settings
 
     def steps(self, experiment: Experiment) -> int:
         """Return the env steps of training.

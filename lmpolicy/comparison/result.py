@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy.comparison.cells import model_file
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.figures import save_curves
-from lmpolicy.comparison.methods import known_methods
+from lmpolicy.comparison.fingerprints import fingerprint
+from lmpolicy.comparison.keeping import kept_env
+from lmpolicy.comparison.methods import EnvFacts, Method, known_methods
 from lmpolicy.comparison.storage import MODELS, Runs, read_runs
 from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
 from lmpolicy.comparison.table import LEGEND, cells_of, markdown, meanings, to_html
@@ -32,11 +36,14 @@ class Comparison:
     """A dict for each method, the columns of ``summary.csv``."""
     runs: Runs
     """The rows of ``runs.csv``, by method and seed."""
+    experiment: Experiment = field(repr=False)
+    """What was compared, and how."""
 
     def model(self, method: str, seed: int) -> Path:
         """Return the file with what a cell has learnt.
 
-        Load it with the class of its learner: ``PPO.load(found.model("lm", 100), env=env)``.
+        Load it with the class of its learner, which is ``MaskablePPO`` of sb3-contrib for a classic one that is told
+        the legal actions: ``PPO.load(found.model("lm", 100), env=found.model_env("lm", 100))``.
 
         :param method: name of the method.
         :param seed: of the training.
@@ -51,6 +58,27 @@ class Comparison:
                 "runs.csv to run it again"
             )
         return path
+
+    def model_env(self, method: str, seed: int, *, training: bool = False) -> VecEnv:
+        """Make envs for what a cell has learnt: what they show is encoded and scaled as in its training.
+
+        Files of the folder are unpickled, which can run any code: use folders of your own.
+
+        :param method: name of the method.
+        :param seed: of the training.
+        :param training: whether they are those of the training, with its help and scaled rewards, to go on with it.
+            False: those of the evaluations, with the env's own rewards.
+        :raises FileNotFoundError: if nothing was kept, or not all that the envs need; the message says what to do.
+        :raises ValueError: if the cell was run with other settings than this comparison; the message says what to do.
+        """
+        path, facts = self.model(method, seed), EnvFacts.of(self.experiment)
+        rows = self.runs.get((method, seed), [])
+        if {row["settings"] for row in rows} != {fingerprint(self.experiment, Method.of(method), facts)}:
+            raise ValueError(
+                f"{path} was learnt with other settings than those of this comparison: call compare with those of that "
+                "time, and it is complete at once"
+            )
+        return kept_env(self.experiment, facts, method, seed, path, training)
 
     @property
     def curves(self) -> Path:
@@ -89,7 +117,7 @@ def report(experiment: Experiment, folder: Path, wide: bool = False) -> Comparis
     names = sorted({name for name, _ in runs}, key=lambda name: known.index(name) if name in known else len(known))
     groups = group_runs(runs, experiment.name, experiment.threshold, names)
     summary = [group.summarize() for group in groups]
-    found = Comparison(folder, experiment.name, experiment.threshold, summary, runs)
+    found = Comparison(folder, experiment.name, experiment.threshold, summary, runs, experiment)
     write_table(folder / SUMMARY_FILE, SUMMARY, summary)
     notes = [f"# {found.title}", found.table, LEGEND, meanings(names), *_notes(groups)]
     with whole_file(folder / TABLE_FILE) as file:

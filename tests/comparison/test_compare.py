@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from helpers.quick_comparison import settings
 from helpers.side_env import Side
-from helpers.toy_envs import Corridor, CorridorTask
+from helpers.toy_envs import Corridor, CorridorTask, Wall
 
 import lmpolicy
 from lmpolicy.comparison.cells import FIELDS
@@ -115,16 +115,6 @@ def test_legal_phrases_are_a_help(run: Any) -> None:
     names = ["lm", "classic-raw+help", "classic-words+help", "random"]
     found = run(settings(Corridor, CorridorTask), methods=names)  # the env asserts that all actions are legal
     assert [row["method"] for row in found.summary] == names
-
-
-class Wall(Corridor):
-    """A corridor where a step into the wall is a step in vain."""
-
-    def step(self, action: int) -> Any:
-        if self.cell == 0 and action == 0:
-            self.steps += 1
-            return self.cell, 0.0, False, self.steps == 8, {}
-        return super().step(action)
 
 
 def test_without_help_all_phrases_are_offered(run: Any) -> None:

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.quick_comparison import QUICK, SMALL, settings
+from helpers.side_env import Side, SideTask
+from helpers.toy_envs import CorridorTask, Wall
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 
 import lmpolicy
+from lmpolicy.comparison.evaluating import Masked, evaluate
 from lmpolicy.comparison.experiment import EVALUATION_SEED
 
 
@@ -83,11 +87,10 @@ def test_a_language_model_goes_on_from_its_checkpoint(
 
 
 def test_what_was_learnt_is_kept_if_asked_for(run: Any, tmp_path: Path) -> None:
-    from lmpolicy.comparison.evaluating import evaluate
-
     methods = ["lm", "lm-random", "lm-frozen", "classic-raw", "random"]
     found = run(methods=methods, keep_models=True)
-    assert sorted(path.name for path in (tmp_path / "found" / "models").iterdir()) == ["classic-raw-0.zip", "lm-0.zip"]
+    kept = sorted(path.name for path in (tmp_path / "found" / "models").iterdir())
+    assert kept == ["classic-raw-0.zip", "lm-0.vecnormalize.pkl", "lm-0.zip"]
     env = settings().make_env(0, training=False)
     model = PPO.load(found.model("lm", 0), env=env)
     last = {row["sampled"]: row for row in found.runs["lm", 0]}
@@ -97,6 +100,68 @@ def test_what_was_learnt_is_kept_if_asked_for(run: Any, tmp_path: Path) -> None:
     assert PPO.load(found.model("classic-raw", 0)).num_timesteps >= QUICK["steps"]
     with pytest.raises(FileNotFoundError, match=r"kept are: classic-raw-0, lm-0\. .*keep_models=True"):
         found.model("lm", 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "env", "task"),
+    [
+        *((method, Side, SideTask) for method in ("lm", "classic-raw", "classic-raw+help", "classic-words")),
+        *((method, Wall, CorridorTask) for method in ("classic-words", "classic-words+help", "classic-raw+help")),
+    ],
+)
+def test_what_was_learnt_plays_as_it_was_evaluated(run: Any, method: str, env: Any, task: Any) -> None:
+    masked = env is Wall and method.endswith("+help")
+    learner = pytest.importorskip("sb3_contrib").MaskablePPO if masked else PPO
+    classic = replace(SMALL, normalize=env is Side, normalize_reward=True)  # a cell of a corridor is no Box to scale
+    given: dict[str, Any] = {"episodes": 20, "copies": 5, "classic": classic}
+    found = run(settings(env, task), methods=[method], keep_models=True, steps=256, **given)
+    envs = found.model_env(method, 0)
+    model = learner.load(found.model(method, 0), env=envs, device="cpu")
+    player = Masked(model, envs) if masked else model
+    last = {row["sampled"]: row for row in found.runs[method, 0]}
+    for sampled in (False, True):
+        again = evaluate(player, envs, given["episodes"], sampled, seed=EVALUATION_SEED)
+        expected = last[str(int(sampled))]
+        assert {name: expected[name] for name in again} == again
+    on = found.model_env(method, 0, training=True)
+    scaling = unwrap_vec_normalize(on)
+    assert isinstance(scaling, VecNormalize)
+    assert scaling.ret_rms.count > 256
+    assert (scaling.training, scaling.norm_reward) == (True, True)
+    model = learner.load(found.model(method, 0), env=on, device="cpu")
+    model.learn(32, reset_num_timesteps=False)
+    assert model.num_timesteps >= 256 + 32
+
+
+def test_a_model_that_was_kept_alone_is_handed_out_and_its_envs_say_what_they_lack(run: Any, tmp_path: Path) -> None:
+    methods = ["classic-raw", "classic-words"]
+    given = {"classic": replace(SMALL, normalize=True), "keep_models": True}
+    found = run(methods=methods, **given)
+    for path in (tmp_path / "found" / "models").glob("*.pkl"):
+        path.unlink()
+    for method, name in zip(methods, ("vecnormalize", "words"), strict=True):
+        assert found.model(method, 0).exists()
+        with pytest.raises(FileNotFoundError, match=rf"{method}-0\.{name}\.pkl is not there.*Delete the rows"):
+            found.model_env(method, 0)
+    with pytest.raises(FileNotFoundError, match=r"kept are: classic-raw-0, classic-words-0\."):
+        found.model_env("random", 0)
+
+
+def test_envs_of_other_settings_are_refused(run: Any) -> None:
+    run(methods=["classic-raw"], keep_models=True)
+    found = run(methods=["random"], classic=replace(SMALL, n_envs=2))
+    with pytest.raises(ValueError, match=r"classic-raw-0\.zip was learnt with other settings"):
+        found.model_env("classic-raw", 0)
+
+
+def test_scaled_observations_of_a_model_are_recorded(run: Any) -> None:
+    found = run(methods=["classic-raw"], keep_models=True, classic=replace(SMALL, normalize=True), steps=256)
+    envs = found.model_env("classic-raw", 0)
+    model = PPO.load(found.model("classic-raw", 0), env=envs, device="cpu")
+    (played,) = lmpolicy.record_episodes(model, lmpolicy.TextObservationWrapper(Side(), SideTask), 1, seed=0)
+    seen, _ = model.policy.obs_to_tensor(envs.normalize_obs(Side().reset(seed=0)[0]))
+    expected = model.policy.get_distribution(seen).distribution.probs[0].tolist()
+    assert list((played[0].probabilities or {}).values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_nothing_that_was_learnt_is_kept_unless_asked_for(run: Any, tmp_path: Path) -> None:

@@ -84,3 +84,13 @@ class CorridorTask(TextTask):
 
     def action_texts(self, observation: Any, info: dict[str, Any]) -> dict[str, int]:  # type: ignore[override]
         return {"right": 1} if observation == 0 else {"left": 0, "right": 1}
+
+
+class Wall(Corridor):
+    """A corridor where a step into the wall is a step in vain."""
+
+    def step(self, action: int) -> Any:
+        if self.cell == 0 and action == 0:
+            self.steps += 1
+            return self.cell, 0.0, False, self.steps == 8, {}
+        return super().step(action)
