@@ -164,9 +164,9 @@ class Guard:
         if advantages is not None and not _is_finite(advantages):
             if self._first:
                 return (
-                    "advantages in the first minibatch of the update are not finite, while returns and the model's numbers "
-                    "are. With normalize_advantage=True, that of a single decision is NaN. Raise n_steps or the number of "
-                    "envs, or pass normalize_advantage=False"
+                    "advantages in the first minibatch of the update are not finite, while returns and the model's "
+                    "numbers are. With normalize_advantage=True, that of a single decision is NaN. Raise n_steps or "
+                    "the number of envs, or pass normalize_advantage=False"
                 )
             return (
                 "the gradient at the log-probabilities is not finite, while returns and the model's numbers are: the "

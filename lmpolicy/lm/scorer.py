@@ -105,9 +105,8 @@ class Scorer:
         self.temperature, self.micro_batch_size, self.n_tokens = temperature, micro_batch_size, n_tokens
         self.limits = CacheLimits.of(cache_bytes, remembers_states=frozen_depth(backbone.lm) > 0)
         self.spread: Spreading | None = None  # to other processes, if there are any
-        self.lock = (
-            threading.RLock()
-        )  # held while the model runs, because what it runs with is for one thread at a time
+        self.lock = threading.RLock()
+        """Held while the model runs, because what it runs with is for one thread at a time."""
         self._forward: Forward | None = None
         self._device = ""
 
