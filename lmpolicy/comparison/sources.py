@@ -13,8 +13,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-PLAIN = (bool, int, float, str, tuple, type(None))
+PLAIN = (bool, int, float, str, type(None))
 """Types of values that are told by their ``repr``."""
+HELD = ("fget", "__func__", "func", "__wrapped__")
+"""Where properties and the like hold their function."""
 MADE = ("__annotate__", "__annotate_func__")
 """Functions that Python makes of annotations."""
 
@@ -55,19 +57,30 @@ def _read(value: Any, told: dict[int, Any]) -> None:
 
 def _member(name: str, member: Any, told: dict[int, Any]) -> Any:
     """Return what tells a member of a class."""
-    function = getattr(member, "fget", getattr(member, "__func__", member))
+    function = next((found for name in HELD if (found := getattr(member, name, None)) is not None), member)
     if isinstance(function, FunctionType):
         return None if name in MADE else _function(function, told)
-    _read(function, told)
-    return repr(member) if isinstance(member, PLAIN) and not name.startswith("__") else None
+    return None if name.startswith("__") else _value(function, told)
 
 
 def _function(function: FunctionType, told: dict[int, Any]) -> list[Any]:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    around = {name: _contents(cell) for name, cell in cells.items()}
-    for value in (*around.values(), *(function.__globals__.get(name) for name in _names(function.__code__))):
-        _read(value, told)
-    return [_text(function), *((name, repr(value)) for name, value in around.items() if isinstance(value, PLAIN))]
+    around = [(name, _value(_contents(cell), told)) for name, cell in cells.items()]
+    for name in _names(function.__code__):
+        _read(function.__globals__.get(name), told)
+    return [_text(function), *around]
+
+
+def _value(value: Any, told: dict[int, Any]) -> Any:
+    """Return what tells a constant; what is no plain value tells nothing, but own code in it is read."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return [_value(one, told) for one in value]
+    if isinstance(value, dict):
+        return [(repr(key), _value(one, told)) for key, one in value.items() if isinstance(key, PLAIN)]
+    _read(value, told)
+    return None
 
 
 def _contents(cell: Any) -> Any:

@@ -33,6 +33,8 @@ class Base:
 class Rule(Base):
     """A rule."""
     limit = 3
+    ways = {"up": (1, len), "down": [2, lambda: 5]}
+    other = Base()
 
     def predict(self, seen):
         return seen > self.limit
@@ -40,6 +42,10 @@ class Rule(Base):
     @property
     def name(self):
         return "rule"
+
+    @functools.cached_property
+    def age(self):
+        return 7
 
     @staticmethod
     def helper():
@@ -90,8 +96,10 @@ NAMES = ("make", "Rule", "factory", "made", "one", "other")
         (("> self.limit", "< self.limit"), {"Rule", "factory"}),
         (("limit = 3", "limit = 4"), {"Rule", "factory"}),
         (('return "rule"', 'return "other"'), {"Rule", "factory"}),
+        (("return 7", "return 8"), {"Rule", "factory"}),
         (("return 1", "return 2"), {"Rule", "factory"}),
         (("seen > 0", "seen < 0"), {"Rule", "factory"}),  # of its base
+        (("(1, len)", "(3, len)"), {"Rule", "factory"}),
         (("return Rule()", "return Base()"), {"factory"}),
         (("around(20)", "around(21)"), {"made"}),
         (("lambda: 1,", "lambda: 3,"), {"one"}),
@@ -106,6 +114,13 @@ def test_edits_that_are_told(module: Any, edit: tuple[str, str], changed: set[st
     before, after = module(), module(edit)
     assert {name for name in NAMES if own_code(getattr(before, name)) != own_code(getattr(after, name))} == changed
     assert all(own_code(getattr(before, name)) for name in NAMES)
+
+
+def test_the_same_code_in_another_process_is_the_same(module: Any) -> None:
+    """No address in the memory is told."""
+    assert [own_code(getattr(module(), name)) for name in NAMES] == [
+        own_code(getattr(module(), name)) for name in NAMES
+    ]
 
 
 def test_code_whose_text_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
