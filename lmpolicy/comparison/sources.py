@@ -49,7 +49,8 @@ def _read(value: Any, told: dict[int, Any]) -> None:
         for base in value.__mro__:
             if id(base) not in told and _is_own(base.__module__):
                 told[id(base)] = None
-                told[id(base)] = [(name, _member(name, member, told)) for name, member in sorted(vars(base).items())]
+                members = [(name, _member(name, member, told)) for name, member in sorted(vars(base).items())]
+                told[id(base)] = [one for one in members if one[1] is not None]  # Python adds some as it copies
     elif isinstance(value, FunctionType) and _is_own(value.__module__):
         told[id(value)] = None
         told[id(value)] = _function(value, told)

@@ -175,8 +175,12 @@ def test_descriptions_are_the_same_in_every_process() -> None:
     def rule() -> None: ...
 
     assert describe({"b": (1, 2.0), "a": None}) == "{'a': None, 'b': (1, 2.0)}"
-    assert describe(SideTask()) == "SideTask(system_prompt='')"
-    assert describe(Side) == "helpers.side_env.Side"
+    assert re.fullmatch(r"SideTask [0-9a-f]{8}\(system_prompt=''\)", describe(SideTask()))
+    assert re.fullmatch(r"helpers\.side_env\.Side [0-9a-f]{8}", describe(Side))
+    told = "from helpers.side_env import *; from lmpolicy.comparison.fingerprints import describe; "
+    command = [sys.executable, "-c", f"{told}print(describe([Side, SideTask(), Choosy]))"]
+    other = subprocess.run(command, capture_output=True, text=True, check=True, env=ENV)
+    assert other.stdout.strip() == describe([Side, SideTask(), Choosy])
     assert "0x" not in describe([rule, partial(rule, 1), Side(), SMALL])
     assert describe(partial(Side, 1)) != describe(partial(Side, 2))
     assert describe(SMALL) == ("ClassicSettings(n_envs=4, ppo={'batch_size': 16, 'n_epochs': 1, 'n_steps': 8})")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
 import sys
 from functools import partial
 from pathlib import Path
@@ -117,7 +119,13 @@ def test_edits_that_are_told(module: Any, edit: tuple[str, str], changed: set[st
 
 
 def test_the_same_code_in_another_process_is_the_same(module: Any) -> None:
-    """No address in the memory is told."""
+    """No address in the memory is told, nor what Python notes of a class when it copies an instance."""
+    one = module()
+    before = own_code(one.Rule)
+    copy.copy(one.Rule())
+    pickle.dumps(one.Rule())
+    assert "__slotnames__" in vars(one.Rule)
+    assert own_code(one.Rule) == before
     assert [own_code(getattr(module(), name)) for name in NAMES] == [
         own_code(getattr(module(), name)) for name in NAMES
     ]
