@@ -9,6 +9,7 @@ import inspect
 import sys
 import sysconfig
 import textwrap
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -146,7 +147,13 @@ def _is_own(module: str) -> bool:
         return False
     if file is None:
         return module == "__main__"  # at a prompt, or in a notebook
+    path = Path(file).resolve()
+    return not any(path.is_relative_to(one) for one in _known_folders())
+
+
+@cache
+def _known_folders() -> tuple[Path, ...]:
+    """Return the folders of what is installed, and of this package and what its results were made with."""
     here = Path(__file__).resolve().parents[1]
     installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    others = [here, here.parent / "envs", here.parent / "benchmarks", *installed]
-    return not any(Path(file).resolve().is_relative_to(one.resolve()) for one in others)
+    return tuple(one.resolve() for one in (here, here.parent / "envs", here.parent / "benchmarks", *installed))
