@@ -8,14 +8,21 @@ from typing import Any
 
 import gymnasium as gym
 
+from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.prompt import Prompt
 
 
-def babyai_bot(env: gym.Env) -> Callable[[Prompt, dict[str, Any]], int]:
+def babyai_bot(env: gym.Env) -> Callable[[Prompt, dict[str, Any]], str]:
     """Return a player for :meth:`lmpolicy.Demonstrations.from_player`.
 
-    :param env: a level of BabyAI, wrapped or not.
+    It may also be the expert of :meth:`lmpolicy.Demonstrations.from_policy`: it plans anew from what was really done.
+    Ask it once in each turn. Where a box has been opened, minigrid's bot gives up with an error of its own.
+
+    :param env: a level of BabyAI in :class:`lmpolicy.TextObservationWrapper`, wrapped or not.
+    :return: takes the prompt and the env's info, and returns a legal phrase. It raises ``ValueError`` where none stands
+        for what the bot would do.
     :raises ImportError: if the package is not installed; the message says how to install it.
+    :raises TypeError: if the env is not in words.
     :raises ValueError: if the env is no level of BabyAI; the message says who else can play.
     """
     try:
@@ -29,14 +36,29 @@ def babyai_bot(env: gym.Env) -> Callable[[Prompt, dict[str, Any]], int]:
             f"the bot plays levels of BabyAI, not {level}: name a function of your own, module:function, which takes "
             "the prompt and the env's info and returns a phrase"
         )
-    running: list[Any] = []
-    last: list[Any] = [None]
+    if not env.has_wrapper_attr("read_answer"):
+        raise TypeError(f"the bot answers in phrases, and {env} has none: wrap it in lmpolicy.TextObservationWrapper")
+    read = env.get_wrapper_attr("read_answer")
+    bot: Any = None
+    offered: dict[str, int] = {}
 
-    def play(prompt: Prompt, info: dict[str, Any]) -> int:
-        if "action_text" not in info:  # an episode begins
+    def play(prompt: Prompt, info: dict[str, Any]) -> str:
+        nonlocal bot, offered
+        taken = None
+        if "action_text" in info:
+            taken = level.actions(offered[info["action_text"]])
+        else:  # an episode begins
             with contextlib.redirect_stdout(None):
-                running[:], last[:] = [BabyAIBot(level)], [None]
-        last[0] = running[0].replan(last[0])
-        return int(last[0])
+                bot = BabyAIBot(level)
+        wanted = bot.replan(taken)
+        offered = {phrase: int(read(phrase).action) for phrase in prompt.actions}
+        for phrase, action in offered.items():
+            if action == wanted:
+                return phrase
+        raise ValueError(
+            f"the bot would do {wanted.name!r}, but no legal phrase stands for it; legal are: "
+            f"{list_phrases(prompt.actions)}. Wrap the level with a task that names all its actions, such as "
+            "lmpolicy.envs.MiniGrid()"
+        )
 
     return play

@@ -10,9 +10,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from lmpolicy import TextObservationWrapper
+from lmpolicy import TextObservationWrapper, TextTask
 from lmpolicy.envs import task_for
 from lmpolicy.envs.babyai import PHRASES, MiniGrid
+from lmpolicy.envs.babyai_bot import babyai_bot
 
 minigrid = pytest.importorskip("minigrid", reason="needs minigrid")
 
@@ -195,3 +196,44 @@ def test_levels_that_are_drawn_again_are_not_printed(
         env.reset(seed=seed)
     assert any(record.message.startswith("Sampling rejected: ") for record in caplog.records)
     assert capsys.readouterr().out == "my own words\n" * 60
+
+
+def rewards_of_bot(env: TextObservationWrapper, **instead: str) -> float:
+    """Play as the bot says, but take another phrase for each of ``instead``, once."""
+    bot, done = babyai_bot(env), False
+    _, info = env.reset(seed=0)
+    while not done:
+        said = bot(env.prompt, info)
+        assert said in env.prompt.actions
+        _, reward, terminated, truncated, info = env.step(instead.pop(said.replace(" ", "_"), said))
+        done = terminated or truncated
+    assert not instead, "the bot never said it"
+    return reward
+
+
+def test_the_bot_plans_anew_where_its_advice_is_not_taken() -> None:
+    assert rewards_of_bot(TextObservationWrapper(gym.make("BabyAI-PickupLoc-v0")), pick_up="turn left") > 0.5
+
+
+def test_the_bot_says_phrases_where_only_some_are_legal() -> None:
+    for history in (0, 1):
+        env = TextObservationWrapper(gym.make("BabyAI-PickupLoc-v0"), MiniGrid(useful_only=True), history=history)
+        assert rewards_of_bot(env) > 0.5
+
+
+def test_the_bot_plays_in_the_words_of_any_task() -> None:
+    class Backwards(TextTask):
+        action_texts = {phrase.upper(): action for action, phrase in reversed([*enumerate(PHRASES)])}  # noqa: RUF012
+
+        def format_observation(self, observation: Any) -> str:
+            return str(observation["mission"])
+
+    assert rewards_of_bot(TextObservationWrapper(gym.make("BabyAI-PickupLoc-v0"), Backwards())) > 0.5
+    Backwards.action_texts.pop("PICK UP")
+    with pytest.raises(ValueError, match=r"the bot would do 'pickup', but no legal phrase stands for it; legal are: "):
+        rewards_of_bot(TextObservationWrapper(gym.make("BabyAI-PickupLoc-v0"), Backwards()))
+
+
+def test_the_bot_needs_words() -> None:
+    with pytest.raises(TypeError, match=r"wrap it in lmpolicy\.TextObservationWrapper"):
+        babyai_bot(gym.make("BabyAI-PickupLoc-v0"))
