@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+log = logging.getLogger(__name__)
 
 MASK = "action_mask"
 """The key of ``info`` with the mask, as in Gymnasium's Taxi."""
@@ -32,15 +35,40 @@ def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
     """Find what says which actions are legal now.
 
     :param env: an env, wrapped or not.
-    :return: reads ``action_masks``, a method, a property or an array, of the env or of the outermost wrapper that has
-        one; ``None`` if there is none, or if wrappers above it changed the actions.
+    :return: reads ``action_masks``, a method without arguments, a property or an array, of the env or of the outermost
+        wrapper that has one; ``None`` if there is none, if wrappers above it changed the actions, or if no mask can say
+        which of them are legal.
     """
+    if not is_maskable(env.action_space):
+        return None
     return next((partial(_ask, layer) for layer in layers(env) if _has_masks(layer)), None)
 
 
 def _has_masks(layer: gym.Env) -> bool:
     found = inspect.getattr_static(layer, MASKS, None)  # a property may have no value before the first reset
+    if callable(found) and needs_argument(getattr(layer, MASKS)):
+        log.warning(
+            "masks of %s.%s are not used, because it needs an argument: let it need none, or set action_mask = False "
+            "on the task if every action is legal",
+            type(layer).__name__,
+            MASKS,
+        )
+        return False
     return callable(found) or isinstance(found, property | list | tuple | np.ndarray)
+
+
+def needs_argument(method: Callable[..., Any]) -> bool:
+    """Check whether a method cannot be called without an argument.
+
+    :param method: a bound method. One of compiled code may not say what it needs, and counts as one that needs nothing.
+    """
+    try:
+        inspect.signature(method).bind()
+    except ValueError:
+        return False
+    except TypeError:
+        return True
+    return False
 
 
 def _ask(layer: gym.Env) -> Any:

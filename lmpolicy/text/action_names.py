@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import re
@@ -15,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from lmpolicy.text.action_masks import layers
+from lmpolicy.text.action_masks import layers, needs_argument
 from lmpolicy.text.mujoco_names import actuator_names
 
 log = logging.getLogger(__name__)
@@ -57,11 +56,7 @@ def names_of(layer: gym.Env, attribute: str) -> Any:
     found = getattr(layer, attribute, None)
     if not callable(found) or isinstance(found, EnumMeta):
         return found
-    try:
-        inspect.signature(found).bind()
-    except ValueError:
-        pass  # a method of compiled code may not say what it needs
-    except TypeError:
+    if needs_argument(found):
         log.info("names of %s.%s are not used, because it needs an argument", type(layer).__name__, attribute)
         return None
     return found()

@@ -16,7 +16,8 @@ def bind_task(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
 
     :param task: a task that belongs to this env alone, see :func:`~lmpolicy.text.task.own_task`.
     :param env: the env.
-    :return: see :func:`~lmpolicy.text.action_masks.find_action_masks`.
+    :return: see :func:`~lmpolicy.text.action_masks.find_action_masks`. ``None`` also where the task ignores masks,
+        because the env need not have an answer then.
     :raises TypeError: if the task is for another kind of env.
     """
     try:
@@ -25,6 +26,6 @@ def bind_task(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
         raise TypeError(
             f"{type(task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
         ) from error
-    masks = find_action_masks(env)
+    masks = find_action_masks(env) if task.action_mask else None
     task.is_masked = masks is not None
     return masks

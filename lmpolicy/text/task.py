@@ -80,8 +80,8 @@ class TextTask:
     """The env's own action space; set by the wrapper for :meth:`extract_action`."""
 
     is_masked: bool = False
-    """Whether the env has ``action_masks``; set by the wrapper. The phrases then differ from state to state,
-    so they are not named in the system prompt."""
+    """Whether the env has ``action_masks`` that count; set by the wrapper. The phrases then differ from state to
+    state, so they are not named in the system prompt."""
 
     legal_actions: Mapping[str, Any] = MappingProxyType({})
     """The phrases that are legal now, each with its env action; set by the wrapper before :meth:`extract_action`."""

@@ -174,6 +174,38 @@ def test_masks_can_be_ignored() -> None:
         assert wrapped(kind(spaces.Discrete(2), [0, 1]), task).fixed_phrases == ("action 0", "action 1")
 
 
+class Silent(Asked):
+    """Inherits a method that has no answer."""
+
+    def action_masks(self) -> Any:
+        raise NotImplementedError("no masks here")
+
+
+class OfState(Asked):
+    """Has a method of the same name for something else."""
+
+    def action_masks(self, state: Any) -> Any:  # type: ignore[override]
+        return [state, state]
+
+
+@pytest.mark.parametrize("kind", [Silent, OfState])
+def test_an_env_is_not_asked_for_masks_that_are_ignored(kind: type[Asked]) -> None:
+    task = GenericTask()
+    task.action_mask = False
+    env = wrapped(kind(spaces.Discrete(2), None), task)
+    env.step(0)
+    assert env.fixed_phrases == ("action 0", "action 1")
+    endless = wrapped(kind(spaces.Box(-1, 1, (1,)), None), action_bins=2)
+    endless.step(1)
+    assert endless.fixed_phrases == ("use -1", "use 1")
+
+
+def test_a_method_that_needs_an_argument_is_no_mask(caplog: pytest.LogCaptureFixture) -> None:
+    env = wrapped(OfState(spaces.Discrete(2), None))
+    assert env.prompt.actions == ("action 0", "action 1")
+    assert "masks of OfState.action_masks are not used, because it needs an argument: let it need none" in caplog.text
+
+
 def test_masks_of_endless_spaces_are_ignored() -> None:
     assert wrapped(Masked(spaces.Box(-1, 1, (1,)), [0, 1]), action_bins=2).prompt.actions == ("use -1", "use 1")
 

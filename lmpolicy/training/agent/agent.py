@@ -272,7 +272,7 @@ class Agent(Methods):
         :param seed: seed of the first reset.
         :return: mean and standard deviation of the returns, as ``evaluate_policy`` of SB3.
         """
-        return play(self, env, n_episodes, deterministic, seed)
+        return play(self, env, n_episodes, deterministic, seed, self._task.action_mask)
 
     def save(self, path: str | Path) -> Path:
         """Save the learner, see :func:`lmpolicy.save`. Running episodes are not saved.

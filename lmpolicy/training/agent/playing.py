@@ -254,7 +254,9 @@ class Acts(Protocol):
         """End an episode."""
 
 
-def play(agent: Acts, env: gym.Env, n_episodes: int, deterministic: bool, seed: int | None) -> tuple[float, float]:
+def play(
+    agent: Acts, env: gym.Env, n_episodes: int, deterministic: bool, seed: int | None, heeds_masks: bool = True
+) -> tuple[float, float]:
     """Play episodes without learning, see :meth:`lmpolicy.Agent.evaluate`.
 
     :param agent: who plays.
@@ -262,8 +264,9 @@ def play(agent: Acts, env: gym.Env, n_episodes: int, deterministic: bool, seed: 
     :param n_episodes: as there.
     :param deterministic: as there.
     :param seed: as there.
+    :param heeds_masks: whether the env is asked which actions are legal.
     """
-    returns, key, masks = [], object(), find_action_masks(env)
+    returns, key, masks = [], object(), find_action_masks(env) if heeds_masks else None
     for _ in range(n_episodes):
         (observation, info), seed, done = env.reset(seed=seed), None, False
         while not done:

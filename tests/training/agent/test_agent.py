@@ -14,7 +14,7 @@ import pytest
 import torch as th
 from helpers.loops import SMALL, Clock, Ticks, agent_for, play_one_by_one
 from helpers.policy_tools import weights
-from helpers.side_env import Choosy, SideTask
+from helpers.side_env import Choosy, Side, SideTask
 from helpers.toy_envs import Corridor, CorridorTask
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
@@ -90,6 +90,17 @@ def test_actions_that_a_method_of_the_env_forbids(llama: str) -> None:
     task = SideTask()
     task.action_mask = False
     assert agent_for(env, llama, task).act(observation) in (0, 1)
+
+
+def test_an_env_is_not_asked_for_masks_that_are_ignored(llama: str) -> None:
+    class Silent(Side):
+        def action_masks(self) -> Any:
+            raise NotImplementedError("no masks here")
+
+    task = SideTask()
+    task.action_mask = False
+    mean, _ = agent_for(Silent(), llama, task).evaluate(Silent(), 2, seed=1)
+    assert 0 <= mean <= 1
 
 
 @pytest.mark.parametrize(
