@@ -92,6 +92,21 @@ def count_names(space: spaces.Space) -> int | None:
     return None
 
 
+def check_dimensions(names: Sequence[str], space: spaces.Space) -> None:
+    """Refuse names that are not one for each number of an action.
+
+    :param names: the ``action_dimensions`` of a task; empty where the numbers have no names.
+    :param space: the env's own action space. Where actions are not numbers, nothing is checked.
+    :raises ValueError: if there are more or fewer; the message says what would fit.
+    """
+    count = 1 if isinstance(space, spaces.Discrete) else count_names(space)
+    if names and count is not None and (isinstance(names, str) or len(names) != count):
+        raise ValueError(
+            f"action_dimensions are {names!r}, but an action of {space} has {count} number(s): name each of them, in "
+            "their order, or leave action_dimensions out"
+        )
+
+
 def in_words(name: str) -> str:
     """Write the name of an action as a person would.
 

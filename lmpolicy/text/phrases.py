@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.action_masks import MASK, is_maskable, legal_only
+from lmpolicy.text.action_names import check_dimensions
 from lmpolicy.text.counts import is_count
 from lmpolicy.text.env_actions import MAX_ACTIONS, check_size, enumerate_actions, is_action
 from lmpolicy.text.prompt import check_phrases
@@ -140,6 +141,7 @@ class ActionPhrases:
         if texts is None and self._actions is not None:
             check_size(self.space, len(self._actions), limit)
             names = self.task.action_dimensions
+            check_dimensions(names, self.space)
             texts = generic_phrases(self.space, self._actions, names)
         fixed = self._pair(texts)
         check_size(self.space, len(fixed), limit)

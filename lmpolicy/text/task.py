@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 from numpy.typing import NDArray
 
-from lmpolicy.text.action_names import count_names, find_action_names, in_order
+from lmpolicy.text.action_names import check_dimensions, count_names, find_action_names, in_order
 from lmpolicy.text.counts import is_count
 from lmpolicy.text.describing import DEFAULT_MAX_NUMBERS, describe_space, describe_value
 from lmpolicy.text.env_numbers import find_number_names
@@ -50,7 +50,8 @@ class TextTask:
     phrases made from the action space."""
 
     action_dimensions: Sequence[str] = ()
-    """Names of the numbers of an action, for the generic phrases of an action space that is not ``Discrete``."""
+    """Names of the numbers of an action, one for each, for the generic phrases of an action space that is not
+    ``Discrete``."""
 
     max_actions: int | None = None
     """With an ``action_texts`` method: the largest number of phrases that the method ever returns. It becomes the n of
@@ -202,6 +203,7 @@ class GenericTask(TextTask):
 
     _named: Part | None = None
     _found_phrases: tuple[str, ...] | None = None
+    _found_dimensions: tuple[str, ...] = ()
 
     def bind(self, env: gym.Env) -> None:
         """Write the system prompt from the env's spaces, and find the names that the env has."""
@@ -254,10 +256,12 @@ class GenericTask(TextTask):
             )
         found = tuple(names) if names else None
         self.action_texts = self._found_phrases = found if each == "actions" else None
-        self.action_dimensions = (found or ()) if each == "numbers" else ()
+        if given is not None or tuple(self.action_dimensions) == self._found_dimensions:  # else a subclass has some
+            self.action_dimensions = self._found_dimensions = (found or ()) if each == "numbers" else ()
 
     def _say_actions(self, env: gym.Env) -> str:
         """Say once what the numbers of an action are."""
         if not self.action_dimensions:
             return ""
+        check_dimensions(self.action_dimensions, env.action_space)
         return f"An action is {describe_space(env.action_space)}: {', '.join(self.action_dimensions)}. "
