@@ -218,7 +218,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises TypeError: if the action is none of these, or the env returns something else than Gymnasium asks for.
         :raises ValueError: if the action is not legal now; the message lists what is.
         """
-        answer, before = self.read_answer(action), self._now
+        answer, before = self._read(action, self._random), self._now
         assert before is not None
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
@@ -242,7 +242,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.
 
-        The env stays where it is.
+        The env stays where it is. An action that would be drawn at random is the one that :meth:`step` would draw.
 
         Example:
             >>> env = TextObservationWrapper(gym.make("Blackjack-v1"), action_mode="generate")
@@ -253,9 +253,12 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param action: as for :meth:`step`.
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
+        return self._read(action, copy.deepcopy(self._random))
+
+    def _read(self, action: Any, random: np.random.Generator) -> ReadAnswer:
         if self._now is None:
             raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        return self._reader.read(action, self._now.legal, self._random)
+        return self._reader.read(action, self._now.legal, random)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
         """Make the row of any observation.
@@ -269,7 +272,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
         :param observation: a value of the env's own observation space.
         :param info: the env's info, if the task's phrases depend on it, or has an ``action_mask``. Without a mask, all
-            phrases are legal, because the env knows only what is legal where it stands.
+            phrases are legal, because the env knows only what is legal where it stands. An env that has its masks in
+            ``info`` alone is known to have some from its first reset on: before, a row without a mask names the phrases
+            in the system prompt, and later behind the observation.
         :return: uint8 ``(max_prompt_bytes,)``.
         :raises ValueError: if no phrase is legal there.
         """

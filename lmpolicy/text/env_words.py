@@ -141,16 +141,26 @@ class EnvWords:
     def encode(self, observation: Any, info: dict[str, Any], history: Turns) -> NDArray[np.uint8]:
         """Make the row of any observation.
 
+        Later prompts are what they would have been, also where the info has the first mask.
+
         :param observation: a value of the env's own observation space.
         :param info: the env's info.
         :param history: the turns that the prompt repeats.
         :raises ValueError: if no phrase is legal there.
         """
         text = self._describe(observation, "format_observation")
-        legal = self._legal_in(observation, info)
-        if not legal and self.phrases is not None:
-            raise self._no_phrase(info)
-        return self.composer.compose(history, text, tuple(legal))[1]
+        phrases, composer = self.phrases, self.composer
+        fixed = None if phrases is None else phrases.fixed
+        try:
+            legal = self._legal_in(observation, info)
+            if not legal and phrases is not None:
+                raise self._no_phrase(info)
+            return self.composer.compose(history, text, tuple(legal))[1]
+        finally:
+            composer.shortened = self.composer.shortened  # all prompts count
+            self.composer = composer
+            if phrases is not None:
+                phrases.fixed = fixed
 
     def _read(
         self,

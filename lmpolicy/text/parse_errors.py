@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -64,8 +65,9 @@ class ParseErrorRule:
         if legal:
             phrase = list(legal)[int(random.integers(len(legal)))]
             return ParsedAction(legal[phrase], phrase)
-        self.space.seed(int(random.integers(2**31)))
-        return ParsedAction(self.space.sample())
+        space = copy.deepcopy(self.space)  # the env's own may be drawn from by others, in an order of their own
+        space.seed(int(random.integers(2**31)))
+        return ParsedAction(space.sample())
 
     def _fallback(self, legal: Mapping[str, Any]) -> ParsedAction:
         if self.fallback is not None:
