@@ -127,6 +127,11 @@ class ActionMask:
             )
         self._allowed = np.split(allowed, np.cumsum(sizes)[:-1])
 
+    @property
+    def allows_any(self) -> bool:
+        """Return whether the env takes any action now."""
+        return all(bool(allowed.any()) for allowed in self._allowed)
+
     def allows(self, action: Any) -> bool:
         """Return whether the env takes an action now.
 

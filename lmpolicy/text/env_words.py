@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lmpolicy.text.action_masks import MASK, is_maskable, shows_mask
+from lmpolicy.text.action_masks import MASK, ActionMask, is_maskable, shows_mask
 from lmpolicy.text.action_readers import ActionReader, AnswerReader, PhraseReader, ReadAnswer
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.phrases import ActionPhrases, names_phrases, space_width
@@ -211,13 +211,20 @@ class EnvWords:
 
     def _no_phrase(self, info: dict[str, Any]) -> ValueError:
         """Make the error for a state without phrases."""
-        if info.get(MASK) is not None and self.phrases is not None and self.phrases.named is not None:
+        name, phrases = type(self.task).__name__, self.phrases
+        if info.get(MASK) is not None and phrases is not None and phrases.heeds_masks:
+            ignore = "set action_mask = False on the task to ignore the mask"
+            if ActionMask(self._space, info[MASK]).allows_any:
+                return ValueError(
+                    f"the env's action mask allows only actions that no phrase of {name}.action_texts stands for: add "
+                    f"phrases for them, or {ignore}"
+                )
             return ValueError(
                 "the env's action mask allows no action although the episode goes on: let the env end the episode, or "
-                "set action_mask = False on the task to ignore the mask"
+                f"{ignore}"
             )
         return ValueError(
-            f"{type(self.task).__name__}.action_texts returned no phrase although the episode goes on: return what "
+            f"{name}.action_texts returned no phrase although the episode goes on: return what "
             "is legal now, e.g. a phrase for doing nothing, or let the env end the episode"
         )
 

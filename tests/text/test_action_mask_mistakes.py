@@ -116,6 +116,23 @@ def test_encode_refuses_a_state_without_legal_phrases() -> None:
         told.encode(0)
 
 
+def test_a_mask_that_allows_only_actions_without_phrases_is_told_as_that() -> None:
+    class Two(TextTask):
+        action_texts = {"left": 0, "right": 1}  # noqa: RUF012
+
+    class Method(TextTask):
+        def action_texts(self, observation: Any, info: dict[str, Any]) -> Any:  # type: ignore[override]
+            return {"left": 0, "right": 1}
+
+    for task in (Two(), Method()):
+        with pytest.raises(
+            ValueError, match=rf"only actions that no phrase of {type(task).__name__}\.action_texts stands"
+        ):
+            wrapped(Masked(spaces.Discrete(3), [0, 0, 1]), task)
+        with pytest.raises(ValueError, match="the env's action mask allows no action although the episode goes on"):
+            wrapped(Masked(spaces.Discrete(3), [0, 0, 0]), task)
+
+
 class ShowsMask(Masked):
     """Has the mask in its observation, as PettingZoo and RLlib do."""
 
