@@ -14,7 +14,7 @@ from lmpolicy.models import find
 from lmpolicy.text.describing import describe_space
 from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.parse_errors import ParseErrorRule
-from lmpolicy.text.parsing import ParsedAction, ParseError, check_readable, match_action
+from lmpolicy.text.parsing import ParsedAction, ParseError, check_readable, is_readable, match_action
 from lmpolicy.text.phrases import ActionPhrases
 from lmpolicy.text.prompt import CUE, THINKING_CUE, cue_after
 from lmpolicy.text.spaces import TokenSpace, tokenizer_fingerprint
@@ -127,6 +127,7 @@ class AnswerReader(ActionReader):
     :param tokenizer: of the model that answers, see :func:`lmpolicy.text.tokenizer.load_tokenizer`.
     :param max_new_tokens: longest answer in tokens.
     :param n_phrases: largest number of phrases, where a phrase is chosen by its score after each answer; else 0.
+    :raises TypeError: if no answer can be read as an action of the env.
     :raises ValueError: if the rule has no action that is legal in every state, or one answer asks for two phrases.
     """
 
@@ -140,6 +141,12 @@ class AnswerReader(ActionReader):
         n_phrases: int,
     ) -> None:
         self.task, self.rule, self.env_space = task, rule, rule.space
+        own = getattr(task.extract_action, "__func__", None) is not TextTask.extract_action
+        if phrases is None and not own and not is_readable(self.env_space):
+            raise TypeError(
+                f"no answer can be read as an action of {self.env_space}: give the task action_texts as a mapping from "
+                "phrase to env action, or override TextTask.extract_action"
+            )
         self.tokenizer = load_tokenizer(tokenizer)
         self.action_space: TokenSpace = TokenSpace(
             len(self.tokenizer), max_new_tokens, tokenizer_fingerprint(self.tokenizer), n_phrases=n_phrases

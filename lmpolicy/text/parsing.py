@@ -113,6 +113,15 @@ def match_action(action: Any, space: spaces.Space, legal: Mapping[str, Any]) -> 
     raise ParseError(f"{action!r} is no legal action; legal are: {list_phrases(legal)}")
 
 
+def is_readable(space: spaces.Space) -> bool:
+    """Check whether :func:`extract_action` can read an action of a space where no phrases stand for actions.
+
+    :param space: the env's action space.
+    """
+    numbers = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+    return isinstance(space, numbers | spaces.Text)
+
+
 def check_readable(phrases: Mapping[str, Any]) -> None:
     """Refuse phrases that cannot be told apart in answers.
 
