@@ -70,7 +70,8 @@ TASKS: dict[str, type[TextTask]] = {
     "Pendulum": Pendulum,
     "Taxi": Taxi,
 }
-"""The task of each env, by its id without namespace and version."""
+"""The task of each env, by its id without version. An id has its namespace, such as ``"my_package/GridWorld"``, unless
+it is the one of this package."""
 NAMESPACE = "lmpolicy"
 """Namespace of the envs that are made here."""
 TEXT_WORLD = f"{NAMESPACE}/TextWorld-v0"
@@ -117,10 +118,13 @@ def task_for(env: gym.Env) -> TextTask | None:
         warning, for an env whose wrappers changed its spaces, because the task's words describe those of the env
         itself. Wrappers that may change observations or actions within their spaces are warned of.
     """
-    # An id with a namespace, such as phys2d/CartPole-v1, is another env, with spaces of its own.
-    if env.spec is None or env.spec.namespace not in (None, NAMESPACE):
+    if env.spec is None:
         return None
-    task = TASKS.get(env.spec.name, _family(env.spec.namespace, env.spec.name))
+    space, name = env.spec.namespace, env.spec.name
+    task = None if space is None else TASKS.get(f"{space}/{name}")
+    # An id with a namespace, such as phys2d/CartPole-v1, is another env than the one without, with spaces of its own.
+    if task is None and space in (None, NAMESPACE):
+        task = TASKS.get(name, _family(space, name))
     if task is None:
         return None
     inner = env.unwrapped

@@ -65,6 +65,22 @@ def test_no_task_for_other_envs() -> None:
     assert task_for(env.unwrapped) is None
 
 
+def test_a_task_is_found_by_an_id_with_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = gym.make("FrozenLake-v1").unwrapped
+    found = {}
+    for name in ("mine/FrozenLake", "lmpolicy/FrozenLake"):
+        monkeypatch.setitem(TASKS, name, CartPole)
+    for namespace in (None, "mine", "lmpolicy", "other"):
+        env.spec = copy.deepcopy(env.spec)
+        assert env.spec is not None
+        env.spec.namespace = namespace
+        found[namespace] = type(task_for(env))
+    assert found == {None: TASKS["FrozenLake"], "mine": CartPole, "lmpolicy": CartPole, "other": type(None)}
+    monkeypatch.delitem(TASKS, "lmpolicy/FrozenLake")
+    env.spec.namespace = "lmpolicy"  # type: ignore[union-attr]
+    assert type(task_for(env)) is TASKS["FrozenLake"]
+
+
 def test_no_task_where_wrappers_change_the_spaces() -> None:
     flat = gym.wrappers.FlattenObservation(gym.make("FrozenLake-v1"))
     with pytest.warns(UserWarning, match="observations of Discrete"):
