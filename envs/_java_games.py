@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from lmpolicy.envs.textworld import CHARACTERS, LONGEST, PARTS
+from lmpolicy.text.counts import is_count
 
 SPLITS = ("train", "dev", "test")
 LONGEST_COMMAND = 200
@@ -38,11 +39,11 @@ class JavaGame(gym.Env):
         self._module = require_java(package)
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
-        if games is not None and (isinstance(games, bool) or not isinstance(games, int) or games < 1):
+        if games is not None and not is_count(games, 1):
             raise ValueError(f"games is the number of different games, 1 or more; got {games!r}")
         if render_mode not in (None, "ansi"):
             raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
-        self.split, self.games, self.render_mode = split, games, render_mode
+        self.split, self.games, self.render_mode = split, None if games is None else int(games), render_mode
         text: dict[str, spaces.Space[Any]] = {
             part: spaces.Text(LONGEST, min_length=0, charset=CHARACTERS) for part in (*PARTS, "way_back")
         }

@@ -16,7 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from lmpolicy.cache import cache_folder
+from lmpolicy.text.counts import is_count
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +67,16 @@ def make_games(
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
-    if isinstance(games, bool) or not isinstance(games, int) or not 1 <= games <= SPLITS["test"]:
+    if not is_count(games, 1) or games > SPLITS["test"]:
         raise ValueError(f"games is how many different games there are, 1 or more; got {games!r}")
+    settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
     read_challenge_settings(challenge, settings)  # bad ones are found before anything is written
     target = Path(folder) if folder is not None else cache_folder("textworld")
     target.mkdir(parents=True, exist_ok=True)
     kind = hashlib.sha1(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    wanted = {seed: target / f"{challenge}-{kind}-{seed}.z8" for seed in range(SPLITS[split], SPLITS[split] + games)}
+    wanted = {
+        seed: target / f"{challenge}-{kind}-{seed}.z8" for seed in range(SPLITS[split], SPLITS[split] + int(games))
+    }
     absent = sum(not file.is_file() for file in wanted.values())
     if absent > FEW:
         log.warning("making %d games of %s, one to four seconds each; they are kept in %s", absent, challenge, target)

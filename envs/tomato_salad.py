@@ -42,6 +42,7 @@ from lmpolicy.envs._kitchen import (
 )
 from lmpolicy.envs._macro_actions import MacroActionEnv
 from lmpolicy.envs._words import listed
+from lmpolicy.text.counts import is_count
 from lmpolicy.text.task import TextTask
 
 NOT_FOUND, COUNTER, ON_RED, ON_GREEN, IN_HANDS, ON_PLATE = range(6)
@@ -91,12 +92,12 @@ class TomatoSaladEnv(MacroActionEnv[Kitchen, KitchenState]):
             raise ValueError(f"recipe must be one of {', '.join(map(repr, RECIPES))}; got {recipe!r}")
         if isinstance(layouts, str) or not layouts or not set(layouts) <= set(LAYOUTS):
             raise ValueError(f"layouts must be a list of some of {', '.join(map(repr, LAYOUTS))}; got {layouts!r}")
-        if isinstance(view, bool) or not isinstance(view, int) or not 1 <= view <= LARGEST_VIEW:
+        if not is_count(view, 1) or view > LARGEST_VIEW:
             raise ValueError(f"view is a number of rows and columns from 1 to {LARGEST_VIEW}; got {view!r}")
         if render_mode not in (None, "ansi"):
             # Not a ValueError: Stable-Baselines3's make_vec_env asks for "rgb_array" and takes this for a no.
             raise TypeError(f'render_mode is "ansi" or None, got {render_mode!r}')
-        self.recipe, self.layouts, self.view, self.render_mode = recipe, tuple(layouts), view, render_mode
+        self.recipe, self.layouts, self.view, self.render_mode = recipe, tuple(layouts), int(view), render_mode
         self.action_space = spaces.Discrete(len(PHRASES))
         places, chopped, found, unseen = [6] * len(THINGS), [2] * len(VEGETABLES), [2] * len(FURNITURE), [2]
         steps = [FARTHEST + 2] * (len(THINGS) + len(FURNITURE))

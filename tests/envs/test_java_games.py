@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from lmpolicy import TextObservationWrapper, hyperparameters
@@ -142,7 +143,7 @@ def test_a_game_of_textworld_express() -> None:
 
 
 def test_games_of_a_split() -> None:
-    env = TextWorldExpressEnv(games=2)
+    env = TextWorldExpressEnv(games=np.int64(2))  # type: ignore[arg-type]
     for seed in range(20):
         env.reset(seed=seed)
     drawn = {call for call in env._game.calls if call[0] == "reset"}

@@ -108,7 +108,8 @@ def test_the_expert_says_where_a_game_is_lost(folder: Path, monkeypatch: pytest.
 def test_games_are_made_from_seeds_and_kept(folder: Path) -> None:
     train = make_games("coin_collector", {"level": 3}, 2, "train", folder)
     times = [file.stat().st_mtime_ns for file in train]
-    assert make_games("coin_collector", {"level": 3}, 2, "train", folder) == train
+    for level, games in ((3, 2), (np.int64(3), np.int64(2))):
+        assert make_games("coin_collector", {"level": level}, games, "train", folder) == train  # type: ignore[arg-type]
     assert [file.stat().st_mtime_ns for file in train] == times
     test = make_games("coin_collector", {"level": 3}, 2, "test", folder)
     assert not set(train) & set(test)

@@ -101,6 +101,13 @@ def test_boards_hold_one_thing_and_are_chopped_on_with_empty_hands() -> None:
     assert "chop" not in legal(env)
 
 
+@pytest.mark.parametrize("view", [0, 7, True, 2.0])
+def test_a_view_that_is_no_number_of_rows_is_refused(view: Any) -> None:
+    with pytest.raises(ValueError, match=f"view is a number of rows and columns from 1 to 6; got {view}"):
+        TomatoSaladEnv(view=view)
+    assert type(TomatoSaladEnv(view=np.int64(3)).view) is int  # type: ignore[arg-type]
+
+
 def test_chopping_takes_three_steps_beside_the_walk() -> None:
     env = kitchen()
     do(env, "take the tomato", "put it on the red board")
