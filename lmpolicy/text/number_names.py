@@ -136,7 +136,7 @@ def _of_values(space: spaces.Discrete, names: Any, where: str) -> tuple[str, ...
     """Return the names of the values of a Discrete space, in their order."""
     names, _ = _under_indices(names, None, where)
     if isinstance(names, Mapping):
-        values = range(int(space.start), int(space.start + space.n))
+        values = range(int(space.start), int(space.start) + int(space.n))
         if len(names) != len(values) or not all(value in values for value in names):
             raise ValueError(
                 f"{where} has the values {values[0]} to {values[-1]}, but there are names for {list(names)}: name each "
@@ -187,7 +187,12 @@ def _rows(space: Array, names: Any, units: Any, where: str) -> Rows:
     if isinstance(units, str):
         units = [units] * len(columns)
     unit = [""] * len(columns) if units is None else _strings(units, len(columns), where, "columns", "units")
-    present = None if table.present is None else list(columns).index(table.present)
+    if table.present not in (None, *columns):
+        raise ValueError(
+            f"present={table.present!r} is none of the columns of {where}, which are {list(columns)}: name the one "
+            "that says whether a row holds anything, or leave present out"
+        )
+    present = None if table.present is None else columns.index(table.present)
     told = [Number(index, name, unit[index]) for index, name in enumerate(columns) if index != present]
     return Rows(space, rows, told, present, table.remark)
 

@@ -194,6 +194,12 @@ def test_named_numbers(space: Any, names: Any, units: Any, value: Any, described
         (UNBOUNDED, {"all": ("x", "y", "z")}, {"some": "m"}, r"under the keys \['all'\], but there is 'some'"),
         (GRID, ("x", "y"), None, "has 3 columns, but there are names for 2"),
         (GRID, (("a",), ("x", "y", "z")), None, "has 2 rows, but there are names for 1"),
+        (
+            GRID,
+            Table(("a", "b"), ("x", "y", "z"), present="there"),
+            None,
+            r"present='there' is none of the columns of the observation, which are \['x', 'y', 'z'\]: name the one",
+        ),
         (UNBOUNDED, Table(("a",), ("x",)), None, "rows and columns are for two dimensions, but the observation has 1"),
         (PARTS, ("x", "y", "z"), None, r"3 parts, but there are names for 3: map the keys \['a', 'b', 'c'\]"),
         (PARTS, {"d": "x"}, None, r"under the keys \['a', 'b', 'c'\], but there is 'd'"),
