@@ -36,11 +36,11 @@ def enumerate_actions(
     if bins is not None and not isinstance(space, spaces.Box):
         raise ValueError(f"action_bins is for Box action spaces, this env has {space}")
     if isinstance(space, spaces.Discrete):
-        return range(int(space.start), int(space.start + space.n))
+        return range(int(space.start), int(space.start) + int(space.n))  # their sum may be too large for their dtype
     if isinstance(space, spaces.MultiDiscrete):
         starts, counts = space.start.ravel(), space.nvec.ravel()
         values: list[Sequence[Any]] = [
-            range(int(start), int(start + n)) for start, n in zip(starts, counts, strict=True)
+            range(int(start), int(start) + int(n)) for start, n in zip(starts, counts, strict=True)
         ]
     elif isinstance(space, spaces.MultiBinary):
         values = [[0, 1]] * math.prod(space.shape)
@@ -147,9 +147,9 @@ def nearest_to_zero(space: spaces.Space) -> Any:
     :raises ValueError: if the actions are no numbers; the message names the other ways to answer a parse error.
     """
     if isinstance(space, spaces.Discrete):
-        return int(np.clip(0, space.start, space.start + space.n - 1))
+        return int(np.clip(0, int(space.start), int(space.start) + int(space.n) - 1))
     if isinstance(space, spaces.MultiDiscrete):
-        return np.clip(0, space.start, space.start + space.nvec - 1).astype(space.dtype)
+        return np.clip(0, space.start, space.start + (space.nvec - 1)).astype(space.dtype)
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(space.shape, dtype=space.dtype)
     if isinstance(space, spaces.Box):

@@ -32,7 +32,7 @@ def misfit(space: spaces.Space, value: Any) -> str:
         shape = () if isinstance(space, spaces.Discrete) else space.shape
         if array.shape != shape:
             return f"{_short(value)} has the shape {array.shape}, not {shape}"
-        if isinstance(space, spaces.Discrete) and not space.start <= array < space.start + space.n:
+        if isinstance(space, spaces.Discrete) and not 0 <= array.item() - int(space.start) < int(space.n):
             return f"{_short(value)} is none of the {space.n} values from {space.start}"
     return ""
 

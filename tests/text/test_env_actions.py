@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from helpers.named_numbers import bound
 
-from lmpolicy.text.env_actions import nearest_to_zero, same_action
+from lmpolicy.text.env_actions import enumerate_actions, nearest_to_zero, same_action
+from lmpolicy.text.misfits import misfit
 
 
 @pytest.mark.parametrize(
@@ -17,12 +19,31 @@ from lmpolicy.text.env_actions import nearest_to_zero, same_action
         (spaces.Discrete(3, start=-5), -3),
         (spaces.Discrete(3, start=2), 2),
         (spaces.MultiDiscrete([2, 4, 3], start=[-5, -2, 1]), [-4, 0, 1]),
+        (spaces.Discrete(156, start=100, dtype=np.uint8), 100),
+        (spaces.MultiDiscrete([156, 2], start=[100, 0], dtype=np.uint8), [100, 0]),
     ],
 )
 def test_the_action_whose_numbers_are_nearest_to_zero(space: spaces.Space, nearest: Any) -> None:
     action = nearest_to_zero(space)
     assert space.contains(action)
     assert np.array_equal(action, nearest)
+
+
+SMALL = spaces.Discrete(156, start=100, dtype=np.uint8)
+"""Its end, 256, is beyond its dtype."""
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_small_dtype_holds_as_many_actions_as_the_space_has() -> None:
+    assert [*enumerate_actions(SMALL)] == [*range(100, 256)]
+    grid = spaces.MultiDiscrete([156, 1], start=[100, 0], dtype=np.uint8)
+    assert [action[0] for action in enumerate_actions(grid, limit=156)] == [*range(100, 256)]
+    assert nearest_to_zero(SMALL) == 100
+    assert [misfit(SMALL, np.uint8(value)) for value in (100, 255)] == ["", ""]
+    assert misfit(SMALL, 99) == "99 is none of the 156 values from 100"
+    assert "is none of" in misfit(SMALL, 256)
+    names = {value: f"number {value}" for value in range(100, 256)}
+    assert bound(SMALL, names=names).format_observation(np.uint8(255)) == "number 255"
 
 
 @pytest.mark.parametrize(
