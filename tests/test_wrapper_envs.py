@@ -201,3 +201,13 @@ def test_copies_go_on_alike(copied: Any) -> None:
         mine, theirs = env.step(action), twin.step(action)
         assert np.array_equal(mine[0], theirs[0])
         assert mine[1:] == theirs[1:]
+
+
+def test_an_env_that_begins_anew_by_itself_begins_without_history() -> None:
+    env = TextObservationWrapper(gym.wrappers.Autoreset(Script(["a", "b", "c"])), Told(), history=2)
+    for _ in range(2):
+        env.reset()
+        assert read(env, env.step("left")[0]) == expected("a", "left", "b")
+        assert read(env, env.step("right")[0]) == expected("a", "left", "b", "right", "c")  # the end
+        assert read(env, env.step("left")[0]) == expected("a")
+        assert read(env, env.step("right")[0]) == expected("a", "right", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class Reading:
     """The words for this observation in later prompts; empty where prompts have no history."""
     history: Turns
     """The turns that this prompt repeats, before it was shortened."""
+    ended: bool = False
+    """Whether the episode has ended here. An env that goes on by itself begins another one with the next step."""
 
 
 class EnvWords:
@@ -133,10 +135,11 @@ class EnvWords:
         :param change: changes the words of the observation.
         """
         history: Turns = ()
-        if self.max_turns:
+        if self.max_turns and not before.ended:
             history = (*before.history, (before.past_text, replace_surrogates(answer.text)))[-self.max_turns :]
         # No action follows the end of an episode, and some envs then offer none: the last phrases take their place.
-        return self._read(observation, info, history, before.legal if ended else {}, change)
+        reading = self._read(observation, info, history, before.legal if ended else {}, change)
+        return replace(reading, ended=True) if ended else reading
 
     def encode(self, observation: Any, info: dict[str, Any], history: Turns) -> NDArray[np.uint8]:
         """Make the row of any observation.
