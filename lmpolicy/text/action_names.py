@@ -51,7 +51,8 @@ def names_of(layer: gym.Env, attribute: str) -> Any:
 
     :param layer: an env or a wrapper.
     :param attribute: name of the attribute or the method.
-    :return: ``None`` if there is neither, or the method needs an argument.
+    :return: ``None`` if there is neither, the method needs an argument, or it is not implemented.
+    :raises ValueError: if the method raises another error; the message says how to do without it.
     """
     found = getattr(layer, attribute, None)
     if not callable(found) or isinstance(found, EnumMeta):
@@ -59,7 +60,17 @@ def names_of(layer: gym.Env, attribute: str) -> Any:
     if needs_argument(found):
         log.info("names of %s.%s are not used, because it needs an argument", type(layer).__name__, attribute)
         return None
-    return found()
+    try:
+        return found()
+    except NotImplementedError:
+        log.info("names of %s.%s are not used, because it is not implemented", type(layer).__name__, attribute)
+        return None
+    except Exception as error:
+        names = "action_names" if "action" in attribute else "names"
+        raise ValueError(
+            f"{type(layer).__name__}.{attribute}() was asked for names and raised {type(error).__name__}: {error}. "
+            f"Repair it, or pass GenericTask({names}=()) to do without these names, or {names}=... with your own"
+        ) from error
 
 
 def in_order(names: Mapping[Any, Any], space: spaces.Space) -> list[Any] | None:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from helpers.named_numbers import GRID, PARTS, UNBOUNDED, bound
 from helpers.toy_envs import Toy
 
-from lmpolicy import TextObservationWrapper
+from lmpolicy import GenericTask, TextObservationWrapper
 from lmpolicy.text.number_names import name_numbers
 
 
@@ -30,6 +30,50 @@ def test_names_of_the_env() -> None:
     assert task.format_observation([1, 2, 3]) == "x 1, y 2, z 3"
     assert bound(None, env=env, names=()).format_observation([1, 2, 3]) == "1, 2, 3"
     assert bound(None, env=env, names={0: "east"}).format_observation([1, 2, 3]) == "east 1"
+
+
+class Failing(Toy):
+    """Has methods for names that raise."""
+
+    error: Exception = NotImplementedError()
+
+    def get_action_meanings(self) -> Any:
+        raise self.error
+
+    def observation_names(self) -> Any:
+        raise self.error
+
+
+def test_names_that_an_env_has_not_implemented_are_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lmpolicy")
+    env = TextObservationWrapper(Failing(UNBOUNDED, spaces.Discrete(2)), GenericTask())
+    assert env.fixed_phrases == ("action 0", "action 1")
+    assert "Failing.get_action_meanings are not used, because it is not implemented" in caplog.text
+
+
+@pytest.mark.parametrize("error", [AttributeError("no attribute 'units'"), KeyError("units")])
+def test_an_error_of_the_env_at_its_names_says_how_to_do_without(error: Exception) -> None:
+    env = Failing(UNBOUNDED, spaces.Discrete(2))
+    env.error = error
+    for task, message in (
+        (
+            GenericTask(names=()),
+            r"get_action_meanings\(\) was asked for names .*units.* pass GenericTask\(action_names=\(\)\)",
+        ),
+        (GenericTask(action_names=()), r"observation_names\(\) was asked for names .* pass GenericTask\(names=\(\)\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TextObservationWrapper(env, task)
+    TextObservationWrapper(env, GenericTask(names=(), action_names=()))
+
+
+def test_a_task_that_lacks_an_attribute_is_no_misfit_of_the_env() -> None:
+    class Forgetful(GenericTask):
+        def __init__(self) -> None:
+            """Forget the rest."""
+
+    with pytest.raises(TypeError, match=r"Forgetful has no attribute '_names' .* by calling super\(\)\.__init__\(\)"):
+        TextObservationWrapper(Toy(UNBOUNDED, spaces.Discrete(2)), Forgetful())
 
 
 def test_names_of_the_env_are_found_through_wrappers_but_units_only_where_numbers_are_as_they_were() -> None:

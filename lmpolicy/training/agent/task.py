@@ -10,7 +10,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from lmpolicy.envs import task_for
-from lmpolicy.text.binding import bind_task
+from lmpolicy.text.binding import bind_task, refuse_unfinished_task
 from lmpolicy.text.spaces import TextSpace
 from lmpolicy.text.task import GenericTask, TextTask, own_task
 from lmpolicy.training.agent.told_env import Anything, World
@@ -219,7 +219,7 @@ def bind(task: TextTask, world: gym.Env, max_prompt_bytes: int) -> TextSpace:
     :param world: an env, or a :class:`~lmpolicy.training.agent.told_env.World`.
     :param max_prompt_bytes: length of the rows.
     :return: space of the prompts.
-    :raises TypeError: if the task is for another kind of env.
+    :raises TypeError: if the task is for another kind of env, or lacks an attribute of its own.
     :raises ValueError: if the task reads more of its env than there is.
     """
     if not isinstance(world, World):
@@ -228,6 +228,7 @@ def bind(task: TextTask, world: gym.Env, max_prompt_bytes: int) -> TextSpace:
     try:
         task.bind(world)
     except AttributeError as error:
+        refuse_unfinished_task(error)
         raise ValueError(
             f"{type(task).__name__} reads its words from the env ({error}): pass env=..., an env made as yours is; it "
             "is not stepped. For generic words, observation_space=... is enough"
