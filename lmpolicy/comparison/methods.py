@@ -14,6 +14,7 @@ from lmpolicy.comparison.observing import refusal
 from lmpolicy.comparison.sources import own_code
 from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
+from lmpolicy.wrapper import TextObservationWrapper
 
 LM, LM_ALONE, LM_RANDOM, LM_FROZEN = "lm", "lm-no-help", "lm-random", "lm-frozen"
 RAW, WORDS, RANDOM = "classic-raw", "classic-words", "random"
@@ -43,6 +44,8 @@ HELP_MEANING = (
     "MaskablePPO), scaled rewards, discount, entropy bonus, and learning rate that falls by the same factor"
 )
 BUDGET_MEANING = "+zoo-budget: for as many env steps as RL Baselines3 Zoo published the settings for"
+RESETS = 5
+"""Number of resets by which an env that ignores its seed is known; few texts may be the same by chance."""
 
 
 @dataclass(frozen=True)
@@ -117,25 +120,26 @@ class EnvFacts:
     phrases_differ: bool
     """Whether other phrases are legal in each state."""
     prompt: str
-    """What the agent reads first, with seed 0."""
+    """What the agent reads first, with seed 0; empty if the seed does not decide about it."""
     code: str = ""
     """What changes with the code of the env; empty for one of an installed package."""
 
     @classmethod
     def of(cls, experiment: Experiment) -> EnvFacts:
-        """Make one copy of the env and look at it.
+        """Make two copies of the env, one after the other, and look at them.
 
         :param experiment: what is compared.
         """
-        settings = experiment.settings
-        env = settings.make()
-        words = settings.put_into_words(env, settings.wrapper_arguments, training=False)
-        words.reset(seed=0)
+        _, other = _copy(experiment)
+        before = _prompts_of_seed(other)
+        other.close()
+        env, words = _copy(experiment)
+        prompts = _prompts_of_seed(words)
         facts = cls(
             _refusal(env, experiment),
             isinstance(env.action_space, spaces.Discrete),
             words.fixed_phrases is None,
-            str(words.prompt),
+            prompts[0] if prompts == before else "",
             own_code(type(env.unwrapped)) or "",
         )
         words.close()
@@ -196,6 +200,26 @@ def misfit(name: str, experiment: Experiment, facts: EnvFacts) -> str | None:
     if method.base == RAW and method.helped and facts.phrases_differ and not facts.discrete:
         return "its legal actions are not known to a network whose actions are not Discrete; compare with classic-raw"
     return None
+
+
+def _copy(experiment: Experiment) -> tuple[gym.Env, TextObservationWrapper]:
+    """Make a copy of the env; return it without words and in words."""
+    settings = experiment.settings
+    env = settings.make()
+    return env, settings.put_into_words(env, settings.wrapper_arguments, training=False)
+
+
+def _prompts_of_seed(words: TextObservationWrapper) -> list[str]:
+    """Return what the agent reads first after each of a few resets with seed 0.
+
+    The texts of another copy are the same where the seed decides about them, also if they differ among each other, as
+    where an env counts its episodes.
+    """
+    prompts = []
+    for _ in range(RESETS):
+        words.reset(seed=0)
+        prompts.append(str(words.prompt))
+    return prompts
 
 
 def _refusal(env: gym.Env, experiment: Experiment) -> str | None:

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.quick_comparison import QUICK, SMALL, settings
-from helpers.side_env import Side, SideTask
+from helpers.side_env import Counting, Side, SideTask, Unseeded
 from helpers.toy_envs import CorridorTask, Wall
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 
 import lmpolicy
 from lmpolicy.comparison.evaluating import Masked, evaluate
-from lmpolicy.comparison.experiment import EVALUATION_SEED
+from lmpolicy.comparison.experiment import EVALUATION_SEED, Experiment
+from lmpolicy.comparison.methods import EnvFacts
 
 
 def test_complete_cells_are_not_run_again(run: Any, tmp_path: Path) -> None:
@@ -196,6 +197,22 @@ def test_other_settings_are_named_and_not_mixed(run: Any) -> None:
     assert run.cells == []
     run(settings(learning_rate=(1e-3, 0.0)), methods=["classic-raw"])  # of the language model alone
     assert run.cells == []
+
+
+def test_an_env_that_ignores_its_seed_is_known_again(run: Any) -> None:
+    methods = ["classic-words", "random"]
+    run(settings(Unseeded), methods=methods, keep_models=True)
+    found = run(settings(Unseeded), methods=methods)
+    assert run.cells == []
+    assert found.model_env("classic-words", 0).num_envs == 4
+    run(settings(Unseeded), methods=["random"], seeds=[1])
+    assert run.cells == ["Unseeded random seed 1"]
+
+
+@pytest.mark.parametrize(("env", "place"), [(Side, "right, 2.5"), (Counting, "right, 1.0"), (Unseeded, None)])
+def test_the_first_prompt_tells_settings_where_the_seed_decides_about_it(env: Any, place: str | None) -> None:
+    prompt = EnvFacts.of(Experiment(settings=settings(env), name="Side")).prompt
+    assert f"It lies {place} m away." in prompt if place else prompt == ""
 
 
 def test_results_of_code_that_was_edited_are_not_handed_out(run: Any) -> None:

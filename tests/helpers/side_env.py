@@ -59,6 +59,27 @@ class Broken(Side):
         return super().reset(seed=seed)
 
 
+class Unseeded(Side):
+    """Draws as it likes, whatever its seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = np.random.default_rng().uniform(-9, 9, 1).astype(np.float32)
+        return self.place, {}
+
+
+class Counting(Side):
+    """Lies one metre further in each episode."""
+
+    episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episodes += 1
+        self.place = np.array([self.episodes % 9], np.float32)
+        return self.place, {}
+
+
 def blocked_signals(cell: Any, answers: Any) -> None:
     """Send the signals that are held back in this process."""
     answers.send(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
