@@ -15,8 +15,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.agent.arguments import (
-    check_schedules,
     check_tokenizer,
+    choose_total,
     generate_arguments,
     is_tokenizer,
     joined,
@@ -75,7 +75,7 @@ class Agent(Methods):
     :param format_observation: in place of a task: a function that puts an observation into words. ``None``: generic
         words where the space is known; else observations are texts.
     :param total_timesteps: env steps of the training from its beginning, over which schedules go. The agent plays on
-        without learning afterwards. ``None``: no end.
+        without learning afterwards. ``None``: as the settings say, else no end.
     :param callback: callbacks, as for ``learn`` of SB3.
     :param normalize_reward: whether rewards are divided by the spread of the returns, as by ``VecNormalize``. ``None``:
         as the settings say, else no.
@@ -127,8 +127,7 @@ class Agent(Methods):
         self.learner = setup.learner
         """Learner of Stable-Baselines3, with its ``policy`` and ``logger``."""
         check_tokenizer(tokenizer, self.learner)
-        total = getattr(model, "total_timesteps", None) if total_timesteps is None else total_timesteps
-        check_schedules(self.learner, total)
+        total = choose_total(self.learner, total_timesteps, setup.planned_steps, setup.callbacks)
         self._task = setup.words.task
         learning = Learning(self.learner, setup.callbacks, total, log_interval, tb_log_name)
         self._playing = Playing(setup.words, setup.observation_space, learning)

@@ -15,6 +15,8 @@ from lmpolicy.models.near_names import did_you_mean
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.env_words import EnvWords
 from lmpolicy.text.spaces import tokenizer_fingerprint
+from lmpolicy.training.callbacks import CoefficientSchedule
+from lmpolicy.training.checkpoints.callback_state import callbacks_in
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
 
 log = logging.getLogger(__name__)
@@ -169,28 +171,48 @@ def check_model(model: Any) -> None:
     )
 
 
-def check_schedules(learner: OnPolicyAlgorithm, total_timesteps: int | None) -> None:
-    """Refuse schedules without an end.
+def choose_total(learner: OnPolicyAlgorithm, asked: int | None, planned: int | None, callbacks: Any) -> int | None:
+    """Return the env steps of a training from its beginning, and refuse schedules without an end.
 
     :param learner: the learner.
-    :param total_timesteps: env steps of the training; ``None``: no end.
-    :raises ValueError: if a schedule needs the number, or all of the steps are made.
+    :param asked: what the user says; ``None``: nothing.
+    :param planned: what the settings say; ``None``: nothing. Where the learner has made them all, it only plays.
+    :param callbacks: those of the training, as for ``learn``.
+    :return: env steps; ``None``: no end.
+    :raises ValueError: if a schedule needs the number, or all of the steps that the user says are made.
     """
-    if total_timesteps is None:
-        schedules = {"learning_rate": learner.lr_schedule, "clip_range": getattr(learner, "clip_range", None)}
-        moving = [name for name, one in schedules.items() if callable(one) and one(1.0) != one(0.0)]
-        if moving:
+    total = planned if asked is None else asked
+    if total is None:
+        if moving := _moving(learner, callbacks):
             raise ValueError(
                 f"{' and '.join(moving)} changes over the training, so pass total_timesteps=..., the number of env "
                 "steps that you plan"
             )
-    elif isinstance(total_timesteps, bool) or not isinstance(total_timesteps, int) or total_timesteps < 1:
-        raise ValueError(f"total_timesteps is a positive number of env steps, or None; got {total_timesteps!r}")
-    elif total_timesteps <= learner.num_timesteps:
-        raise ValueError(
-            f"total_timesteps={total_timesteps} counts from the beginning, and this learner has made "
-            f"{learner.num_timesteps} env steps: pass more to train on; to play only: act(observation, learn=False)"
+    elif isinstance(total, bool) or not isinstance(total, int) or total < 1:
+        raise ValueError(f"total_timesteps is a positive number of env steps, or None; got {total!r}")
+    elif total <= learner.num_timesteps:
+        if asked is not None:
+            raise ValueError(
+                f"total_timesteps={total} counts from the beginning, and this learner has made {learner.num_timesteps} "
+                "env steps: pass more to train on; to play only: act(observation, learn=False)"
+            )
+        log.warning(
+            "The learner has made %d env steps, and its settings plan %d, so the agent plays without learning. To "
+            "train on: total_timesteps=..., counted from the beginning",
+            learner.num_timesteps,
+            total,
         )
+    return total
+
+
+def _moving(learner: OnPolicyAlgorithm, callbacks: Any) -> list[str]:
+    """Return the names of schedules that change over a training."""
+    schedules = {"learning_rate": learner.lr_schedule, "clip_range": getattr(learner, "clip_range", None)}
+    own = [one for one in callbacks_in(callbacks).values() if isinstance(one, CoefficientSchedule)]
+    return [
+        *(name for name, one in schedules.items() if callable(one) and one(1.0) != one(0.0)),
+        *(type(one).__name__ for one in own if one.start != one.end),
+    ]
 
 
 def callback_list(own: list[BaseCallback], asked: Any) -> Any:

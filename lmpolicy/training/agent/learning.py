@@ -58,7 +58,7 @@ class Learning:
         self._waiting: deque[tuple[Hashable, Step]] = deque()
         self._callback: BaseCallback | None = None
         self._is_open = False  # whether a rollout has begun
-        self.has_ended = False
+        self.has_ended = learner.num_timesteps >= self.total
         self.updates = 0
         self.statistics: dict[str, Any] = {}  # what the last update logged
 

@@ -72,6 +72,7 @@ class Setup:
     words: EnvWords
     learner: OnPolicyAlgorithm
     observation_space: spaces.Space | None
+    planned_steps: int | None
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class Setup:
         source = model.model if isinstance(model, Saved) else model
         check_model(source)
         settings = source if isinstance(source, Hyperparameters) else None
+        self.planned_steps = None if settings is None else settings.total_timesteps
         given: Mapping[str, Any] = FREE_TEXT if "extract_action" in own else {}
         if settings is not None:
             given = {**given, **settings_arguments(settings)}

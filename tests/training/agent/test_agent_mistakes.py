@@ -90,6 +90,11 @@ def test_one_reward_for_each_action(llama: str) -> None:
         ({"actions": ["a", "b"], "batch_size": 0}, ValueError, "batch_size must be an integer of at least 2, got 0"),
         ({"actions": ["a", "b"], "total_timesteps": 0}, ValueError, "total_timesteps is a positive number"),
         ({"actions": ["a", "b"], "learning_rate": lambda left: left}, ValueError, "learning_rate changes over the tr"),
+        (
+            {"actions": ["a", "b"], "callback": [lmpolicy.EntropySchedule(0.1, 0.0)]},
+            ValueError,
+            r"EntropySchedule changes over the training, so pass total_timesteps=\.\.\.",
+        ),
         ({"actions": ["a", "b"], "tokenizer": "gpt2"}, TypeError, "leave it out, because the model brings its own"),
         ({"actions": ["a", "b"], "history": -1}, ValueError, "history is the number of past turns"),
         ({"actions": ["a", "b"], "action_mode": "write"}, ValueError, 'action_mode must be "score" or "generate"'),

@@ -8,6 +8,7 @@ import pytest
 import torch as th
 from helpers.loops import Clock, Ticks, agent_for, play_one_by_one
 from helpers.policy_tools import weights
+from stable_baselines3 import PPO
 
 import lmpolicy
 from lmpolicy import Agent, Checkpoints
@@ -53,6 +54,43 @@ def test_a_run_is_resumed(llama: str, tmp_path: Path, caplog: pytest.LogCaptureF
     assert all(th.equal(weight, weights(whole)[name]) for name, weight in weights(again).items())
     with pytest.raises(TypeError, match="a resumed run has its own n_steps"):
         Agent.resume(tmp_path, Ticks(), env=env, n_steps=4, max_prompt_bytes=512)
+
+
+def test_what_settings_plan_holds_for_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = lmpolicy.Hyperparameters(
+        "Blackjack-v1",
+        total_timesteps=48,
+        n_envs=1,
+        n_steps=16,
+        batch_size=16,
+        n_epochs=1,
+        learning_rate=3e-4,
+        ent_coef=(0.03, 0.0),
+    )
+    updates: list[float] = []
+
+    def train(learner: PPO) -> None:
+        updates.append(learner.ent_coef)
+
+    def play(agent: Agent, until: int) -> None:
+        while agent.num_timesteps < until and agent.is_learning:
+            agent.act((12, 3, 0))
+            agent.assign_reward(1.0)
+            agent.terminate_episode()
+
+    monkeypatch.setattr(PPO, "train", train)
+    play(Agent(settings, seed=0, device="cpu", callback=Checkpoints(tmp_path)), 17)
+    again = Agent.resume(tmp_path, model=settings, device="cpu", callback=Checkpoints(tmp_path))
+    assert again.num_timesteps == 16
+    play(again, 100)
+    assert updates == pytest.approx([0.02, 0.01, 0.0])
+    assert (again.num_timesteps, again.is_learning) == (48, False)
+    loaded = Agent.load(again.save(tmp_path / "cards"), model=settings, device="cpu")
+    assert "settings plan 48, so the agent plays without learning" in caplog.text
+    assert not loaded.is_learning
+    assert loaded.act((12, 3, 0), deterministic=True) in (0, 1)
 
 
 def test_a_resumed_run_draws_other_actions_than_at_its_beginning(llama: str, tmp_path: Path) -> None:
