@@ -17,9 +17,10 @@ from lmpolicy.comparison.arguments import (
     name_of,
     with_threshold,
 )
-from lmpolicy.comparison.cells import Cell, Row
+from lmpolicy.comparison.cells import Cell, Row, model_file
 from lmpolicy.comparison.classic_settings import ClassicSettings
 from lmpolicy.comparison.experiment import Experiment
+from lmpolicy.comparison.keeping import forget
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
 from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
@@ -113,7 +114,7 @@ def compare(
     :param keep_models: whether what each cell has learnt is saved in the folder, in ``models/``, as
         :func:`~lmpolicy.save` does, with what its envs need. :meth:`Comparison.model` names the file, and
         :meth:`Comparison.model_env` makes the envs. Of cells that were complete before, and of random weights, nothing
-        is saved.
+        is saved. A cell that is run again without it loses what was saved before.
     :param threshold: mean return from which on the env counts as learnt. Default: ``reward_threshold`` of the env's
         registration. Without either, no threshold.
     :param every: env steps between two evaluations. Default: a tenth of the training.
@@ -188,6 +189,8 @@ def run_experiment(
             progress(what, len(cells) - len(left), len(cells))
 
     def done(cell: Cell, rows: list[Row]) -> None:
+        if cell.models is None:
+            forget(model_file(target / MODELS, *cell.key))
         add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
         remove_training(cell)
         left.discard(cell.key)

@@ -36,6 +36,15 @@ def keep(prepared: Prepared, path: Path) -> None:
     save(prepared.model, path)
 
 
+def forget(path: Path) -> None:
+    """Remove what was kept of an earlier run of a cell, if anything was.
+
+    :param path: file of the model.
+    """
+    for one in (path, path.with_suffix(SCALING), path.with_suffix(READING)):
+        one.unlink(missing_ok=True)
+
+
 def kept_env(experiment: Experiment, facts: EnvFacts, name: str, seed: int, path: Path, training: bool) -> VecEnv:
     """Make the envs of a model that is kept.
 

@@ -155,6 +155,16 @@ def test_envs_of_other_settings_are_refused(run: Any) -> None:
         found.model_env("classic-raw", 0)
 
 
+def test_no_model_is_handed_out_for_the_rows_of_another(run: Any, tmp_path: Path) -> None:
+    run(methods=["classic-raw"], keep_models=True, classic=replace(SMALL, normalize=True))
+    assert len([*(tmp_path / "found" / "models").iterdir()]) == 2
+    (tmp_path / "found" / "runs.csv").unlink()
+    found = run(methods=["classic-raw"], classic=replace(SMALL, n_envs=2))
+    with pytest.raises(FileNotFoundError, match="kept are: none"):
+        found.model("classic-raw", 0)
+    assert not [*(tmp_path / "found" / "models").iterdir()]
+
+
 def test_scaled_observations_of_a_model_are_recorded(run: Any) -> None:
     found = run(methods=["classic-raw"], keep_models=True, classic=replace(SMALL, normalize=True), steps=256)
     envs = found.model_env("classic-raw", 0)
