@@ -39,15 +39,23 @@ def run_here(cells: Sequence[Cell], done: Done) -> None:
 
     :param cells: what is run.
     :param done: takes each complete cell and its rows.
+    :raises CellError: at the end, if cells failed.
     """
     import torch as th
 
-    threads = th.get_num_threads()
+    threads, failed = th.get_num_threads(), []
     try:
         for cell in cells:
-            done(cell, run(cell))
+            try:
+                rows = run(cell)
+            except Exception as error:
+                traceback.print_exc()
+                failed.append(f"{cell}: {_told(error, cell)}")
+            else:
+                done(cell, rows)
     finally:
         th.set_num_threads(threads)
+    _refuse(failed, len(cells))
 
 
 def run_in_processes(cells: Sequence[Cell], processes: int, done: Done) -> None:
@@ -85,10 +93,15 @@ def run_in_processes(cells: Sequence[Cell], processes: int, done: Done) -> None:
             process.terminate()
             process.join()
             answers.close()
+    _refuse(failed, len(cells))
+
+
+def _refuse(failed: Sequence[str], n_cells: int) -> None:
+    """Raise the error at the end of all cells, if some of them failed."""
     if failed:
         raise CellError(
-            f"{len(failed)} of {len(cells)} cells failed; the others are complete, and the same call tries these "
-            "again:\n" + "\n".join(failed)
+            f"{len(failed)} of {n_cells} cells failed; the others are complete, and the same call tries these again:\n"
+            + "\n".join(failed)
         )
 
 
@@ -173,7 +186,12 @@ def _run_cell(cell: Cell, answers: Connection) -> None:
         answers.send(("rows", run(cell, _tell)))
     except Exception as error:
         traceback.print_exc()
-        answers.send(("error", f"{type(error).__name__}: {error}{_hint(cell)}"))
+        answers.send(("error", _told(error, cell)))
+
+
+def _told(error: Exception, cell: Cell) -> str:
+    """Say what stopped a cell."""
+    return f"{type(error).__name__}: {error}{_hint(cell)}"
 
 
 def _hint(cell: Cell) -> str:

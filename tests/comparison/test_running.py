@@ -116,13 +116,15 @@ def test_what_is_complete_is_kept_and_no_process_stays(way: signal.Signals, tmp_
     assert found.runs["random", 0] == kept["random", 0], "not run again"
 
 
-def test_failed_cells_are_named_after_the_others() -> None:
-    done: list[str] = []
-    good, bad = cell(), cell(method="classic-raw")
-    bad = replace(bad, experiment=replace(bad.experiment, classic=ClassicSettings(ppo={"colour": 1})))
-    with pytest.raises(CellError, match=r"1 of 2 cells failed.*\nside classic-raw seed 0: TypeError: .*colour"):
-        run_in_processes([bad, good], 2, lambda one, rows: done.append(str(one)))
-    assert done == ["side random seed 0"]
+@pytest.mark.parametrize("processes", [1, 2])
+def test_failed_cells_are_named_after_the_others(processes: int, tmp_path: Path) -> None:
+    methods, classic = ["classic-raw", "random"], ClassicSettings(ppo={"colour": 1})
+    given: dict[str, Any] = {"seeds": [0], "classic": classic, "steps": 64, "episodes": 4, "name": "side"}
+    told = r"1 of 2 cells failed.*same call tries these again:\nside classic-raw seed 0: TypeError: .*colour"
+    with pytest.raises(CellError, match=told):
+        compare(Side, SideTask, methods=methods, folder=tmp_path, processes=processes, **given)
+    assert list(read_runs(tmp_path)) == [("random", 0)]
+    assert "random" in (tmp_path / "table.md").read_text()
 
 
 def test_an_env_that_cannot_be_sent_is_refused() -> None:
