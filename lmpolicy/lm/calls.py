@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch as th
@@ -94,8 +95,23 @@ def call(lm: Any, **inputs: Any) -> Any:
     """
     weight = next(lm.parameters())
     half = weight.dtype in (th.bfloat16, th.float16)
-    with th.autocast(weight.device.type, dtype=weight.dtype) if half else nullcontext():
+    with casts_not_kept(), th.autocast(weight.device.type, dtype=weight.dtype) if half else nullcontext():
         return lm(**inputs)
+
+
+@contextmanager
+def casts_not_kept() -> Iterator[None]:
+    """Let autocast cast each weight at each use in a ``with`` block.
+
+    Torch otherwise keeps the cast of a weight until the outermost block of autocast ends, even if the weight changes or
+    is replaced in the meantime. A training inside such a block would run the weights that it began with.
+    """
+    kept = th.is_autocast_cache_enabled()
+    th.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        th.set_autocast_cache_enabled(kept)
 
 
 def checkpoints_layers(lm: Any) -> bool:

@@ -22,6 +22,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
 from lmpolicy.lm.backbone import Backbone
+from lmpolicy.lm.calls import casts_not_kept
 from lmpolicy.lm.guard import Guard
 from lmpolicy.lm.quantization import bitsandbytes_layers, is_quantized
 from lmpolicy.lm.settings import PolicySettings
@@ -119,6 +120,7 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 @th.no_grad()
+@casts_not_kept()
 def merged(lm: nn.Module) -> PreTrainedModel:
     """Return a model that computes what a model and its adapter compute, without an adapter.
 

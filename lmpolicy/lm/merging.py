@@ -13,6 +13,7 @@ from peft.tuners import lora
 from torch import nn
 from torch.nn import functional
 
+from lmpolicy.lm.calls import casts_not_kept
 from lmpolicy.lm.quantization import is_plain
 
 MAX_MERGED_WEIGHTS = 1 << 26
@@ -68,6 +69,7 @@ def _mergeable(layer: nn.Module) -> bool:
 
 
 @th.no_grad()
+@casts_not_kept()
 def _merged(layer: Any) -> partial[th.Tensor]:
     """Return the forward of a layer with its adapter merged into a copy of its weight."""
     base = layer.get_base_layer()

@@ -9,7 +9,7 @@ from typing import Any
 import torch as th
 from torch.utils.checkpoint import checkpoint
 
-from lmpolicy.lm.calls import call, compute_dtype, device_of, text_config
+from lmpolicy.lm.calls import call, casts_not_kept, compute_dtype, device_of, text_config
 from lmpolicy.lm.modes import modes_kept
 from lmpolicy.lm.states import decoder_module, run_decoder
 
@@ -113,7 +113,8 @@ def _by_layer(lm: Any, _: Any) -> Logits:
     cap = getattr(config, "final_logit_softcapping", None)  # Gemma
 
     def logits(states: th.Tensor) -> th.Tensor:
-        found = layer(states.to(layer.weight.dtype)) * scale
+        with casts_not_kept():
+            found = layer(states.to(layer.weight.dtype)) * scale
         return found if cap is None else (found / cap).tanh() * cap
 
     return logits

@@ -172,19 +172,6 @@ def test_rollout_and_update_agree_in_half_precision(llama: str, dtype: str) -> N
     assert model.logger.name_to_value["train/clip_fraction"] == 0
 
 
-@pytest.mark.parametrize("dtype", [th.bfloat16, th.float16])
-def test_autocast(llama: str, dtype: th.dtype) -> None:
-    model = ppo(llama, cart_pole(), learning_rate=0.0, n_steps=16)
-    exact = scores_of(make_policy(llama), encode(PROMPTS))[0]
-    with th.autocast("cpu", dtype=dtype):
-        scores, values = scores_of(make_policy(llama), encode(PROMPTS))
-        model.learn(16)
-    assert scores.dtype == values.dtype == th.float32
-    assert not th.equal(scores, exact)
-    th.testing.assert_close(scores, exact, rtol=0.02, atol=0.2)
-    assert abs(model.logger.name_to_value["train/approx_kl"]) < 1e-4
-
-
 def test_normalizers_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorer, "WIDENED", 64)
     logits = (5 * th.randn(7, 32)).bfloat16().requires_grad_()
