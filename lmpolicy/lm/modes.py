@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from lmpolicy.lm.calls import checkpoints_layers
+
 
 def hold_evaluation(lm: nn.Module, mode: bool) -> None:
     """Put the parts of a model into training mode that checkpoint gradients, and all others into evaluation mode.
@@ -41,3 +43,17 @@ def modes_kept(lm: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def checkpointing_off(lm: nn.Module) -> Iterator[None]:
+    """Hold a model in evaluation mode in a ``with`` block if it checkpoints gradients, so that it takes a cache.
+
+    :param lm: causal LM, with adapters or without.
+    """
+    if not checkpoints_layers(lm):
+        yield
+        return
+    with modes_kept(lm):
+        lm.eval()
+        yield

@@ -15,6 +15,7 @@ from transformers import DynamicCache
 from lmpolicy.lm.calls import call, device_of, rotary_limit
 from lmpolicy.lm.forward import Forward, PackedForward
 from lmpolicy.lm.merging import MergedAdapters
+from lmpolicy.lm.modes import checkpointing_off
 from lmpolicy.lm.prefixes import Tokens
 from lmpolicy.lm.scorer import Scorer
 
@@ -76,7 +77,7 @@ class Sampler:
         forward = self.scorer.forward
         if self._forward is not forward:  # first call, or the model has moved: its precision is known only now
             self._forward, self._merged = forward, MergedAdapters(self._lm)
-        with self._merged:
+        with self._merged, checkpointing_off(self._lm):
             return self._sample(prompts, limit, greedy, forward)
 
     def _sample(self, prompts: Sequence[Tokens], limit: int, greedy: bool, forward: Forward) -> list[list[int]]:

@@ -240,6 +240,19 @@ def test_weights_that_change_between_two_calls(llama: str) -> None:
         th.testing.assert_close(log_prob, th.stack(wanted), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_gradient_checkpointing_does_not_change_what_is_written(tiny_models: dict[str, Path], name: str) -> None:
+    policy, rows = writing_policy(tiny_models[name], stop=()), encode(SHARED)
+    lm: Any = policy.backbone.lm
+    lm.get_base_model().gradient_checkpointing_enable()
+    wanted = policy(rows, deterministic=True)[0]
+    for training in (True, False):
+        policy.train(training)
+        policy.actor.forget()
+        assert th.equal(policy(rows, deterministic=True)[0], wanted)
+        assert lm.training is training
+
+
 def test_a_prompt_too_long_for_its_answer(llama: str) -> None:
     policy = writing_policy(llama, max_new_tokens=1020)
     with pytest.raises(ValueError, match="smaller max_prompt_bytes, history or max_new_tokens"):
