@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 from lmpolicy.models.errors import ModelError, in_words
 
-WEIGHTS = ("*.safetensors", "*.bin")
-"""Files of weights. Where there are files of both kinds, only the first kind is read."""
+WEIGHTS = (("model.safetensors", "*.safetensors"), ("pytorch_model.bin", "*.bin"))
+"""Files of weights: the one that Transformers reads, beside which an index may list several, and any others of its
+kind. Where there are files of both kinds, only the first kind is read."""
 MEMORY_INFO = Path("/proc/meminfo")
 
 
@@ -104,11 +106,22 @@ def weight_bytes(path: str, config: Any, dtype: Any = None) -> float | None:
 
 
 def _file_bytes(folder: Path) -> int | None:
-    for pattern in WEIGHTS:
-        sizes = [file.stat().st_size for file in folder.glob(pattern)]
-        if sizes:
-            return sum(sizes)
-    return None
+    """Add up the files of weights that Transformers reads. Other files often hold the same weights once more."""
+    files = [*(_read_files(folder, whole) for whole, _ in WEIGHTS), *(list(folder.glob(one)) for _, one in WEIGHTS)]
+    return next((sum(file.stat().st_size for file in found) for found in files if found), None)
+
+
+def _read_files(folder: Path, whole: str) -> list[Path]:
+    """Return the files that hold the weights as one or as several parts; none if a part or the index is missing.
+
+    :param folder: folder of the model.
+    :param whole: name of the file of all weights.
+    """
+    names, index = {whole}, folder / f"{whole}.index.json"
+    if not (folder / whole).is_file() and index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    files = [folder / name for name in names]
+    return files if all(map(Path.is_file, files)) else []
 
 
 def _count(config: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import sys
@@ -110,13 +111,39 @@ def test_weights_that_are_not_here_yet_are_counted(llama: str) -> None:
     assert 250e9 < (checks.weight_bytes("some/model", large) or 0) < 300e9
 
 
-def test_sharded_weights_are_added(tmp_path: Path) -> None:
-    for name, size in (("model-1.safetensors", 300), ("model-2.safetensors", 500), ("pytorch_model.bin", 9000)):
-        (tmp_path / name).write_bytes(bytes(size))
+def write_weights(folder: Path, sizes: dict[str, int]) -> None:
+    for name, size in sizes.items():
+        (folder / name).write_bytes(bytes(size))
+
+
+def write_index(folder: Path, name: str, parts: list[str]) -> None:
+    weights = {f"layer.{number}": part for number, part in enumerate([*parts, *parts])}  # a part holds several
+    (folder / f"{name}.index.json").write_text(json.dumps({"weight_map": weights}))
+
+
+@pytest.mark.parametrize(("name", "ending"), [("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin")])
+def test_only_weights_that_are_read_are_added(tmp_path: Path, name: str, ending: str) -> None:
+    parts = [f"model-00001-of-00002.{ending}", f"model-00002-of-00002.{ending}"]
+    files = {parts[0]: 300, parts[1]: 500, f"consolidated.{ending}": 800, f"model.fp16.{ending}": 400}
+    write_weights(tmp_path, files)
+    write_index(tmp_path, name, parts)
     assert checks.weight_bytes(str(tmp_path), LlamaConfig()) == 800
-    (tmp_path / "model-1.safetensors").unlink()
-    (tmp_path / "model-2.safetensors").unlink()
+    write_weights(tmp_path, {name: 700})
+    assert checks.weight_bytes(str(tmp_path), LlamaConfig()) == 700
+
+
+def test_the_kind_of_weights_that_is_read(tmp_path: Path) -> None:
+    write_weights(tmp_path, {"model.safetensors": 800, "pytorch_model.bin": 9000})
+    assert checks.weight_bytes(str(tmp_path), LlamaConfig()) == 800
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
     assert checks.weight_bytes(str(tmp_path), LlamaConfig()) == 9000
+
+
+def test_weights_of_other_names_are_added(tmp_path: Path) -> None:
+    assert checks.weight_bytes(str(tmp_path), LlamaConfig()) is None
+    write_weights(tmp_path, {"a.safetensors": 300, "b.safetensors": 500, "a.bin": 9000})
+    write_index(tmp_path, "model.safetensors", ["a.safetensors", "missing.safetensors"])
+    assert checks.weight_bytes(str(tmp_path), LlamaConfig()) == 800
 
 
 def test_available_memory_without_psutil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
