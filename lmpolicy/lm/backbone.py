@@ -12,7 +12,7 @@ from lmpolicy.lm.adapters import adapt, adapt_as_before, lora_settings
 from lmpolicy.lm.base_model import load_base, remove_dropout
 from lmpolicy.lm.calls import context_length
 from lmpolicy.lm.copying import drop_output_hooks
-from lmpolicy.lm.encoder_decoder import answer_start, encoder_width, prompt_length_limit
+from lmpolicy.lm.encoder_decoder import answer_start, encoder_width, length_limits
 from lmpolicy.lm.fingerprint import Fingerprint
 from lmpolicy.lm.loading import check_loaded, hub_options
 from lmpolicy.lm.model_settings import trains_base
@@ -66,10 +66,13 @@ class Backbone(nn.Module):
         remove_dropout(base)
         self.context_length = context_length(base)
         self.hidden_size = state_width(base)
-        self.answer_start: tuple[int, ...] | None = None  # for encoder-decoder models: what the decoder reads first
+        # Of encoder-decoder models: what the decoder reads first, and how many tokens it reads at most.
+        self.answer_start: tuple[int, ...] | None = None
+        self.answer_limit: int | None = None
         if base.config.is_encoder_decoder:
             self.answer_start = answer_start(self.name, base, self.tokenizer)
-            self.context_length, self.hidden_size = prompt_length_limit(base), encoder_width(base)
+            self.context_length, self.answer_limit = length_limits(base)
+            self.hidden_size = encoder_width(base)
         if settings.adapter is None:
             self.lm = adapt(base, self.lora)
         else:

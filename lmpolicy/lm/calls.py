@@ -51,10 +51,18 @@ def context_length(lm: Any) -> int | None:
     config = text_config(lm)
     named = [getattr(config, name, None) for name in LENGTHS]
     lengths = [one for one in named if isinstance(one, int) and one > 0][:1]
-    for name, table in lm.named_modules():  # RoBERTa's positions begin behind the one of the padding
-        if isinstance(table, nn.Embedding) and table.padding_idx is not None and "position" in name:
-            lengths.append(table.num_embeddings - table.padding_idx - 1)
-    return min(lengths, default=None)
+    return min([*lengths, *position_counts(lm)], default=None)
+
+
+def position_counts(model: nn.Module) -> list[int]:
+    """Return how many tokens have a position, for each table of positions that begin behind the one of the padding.
+
+    RoBERTa has such tables, and counts the rows that no token has in the lengths of its config, too.
+
+    :param model: language model, or its encoder or decoder.
+    """
+    tables = [table for name, table in model.named_modules() if isinstance(table, nn.Embedding) and "position" in name]
+    return [table.num_embeddings - table.padding_idx - 1 for table in tables if table.padding_idx is not None]
 
 
 def rotary_limit(lm: Any) -> int | None:

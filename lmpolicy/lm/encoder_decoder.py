@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import slice_logits_to_keep
 
 from lmpolicy.lm.caches import Cache
-from lmpolicy.lm.calls import additive_mask, call, checkpoints_layers, device_of
+from lmpolicy.lm.calls import additive_mask, call, checkpoints_layers, device_of, position_counts
 from lmpolicy.lm.forward import PackedForward
 from lmpolicy.lm.packing import Packed, pack, pack_plain
 from lmpolicy.lm.plain import Outputs
@@ -203,14 +203,21 @@ def answer_start(name: str, model: Any, tokenizer: Any) -> tuple[int, ...]:
     return (int(start), *(one for one in before if one != start))
 
 
-def prompt_length_limit(model: Any) -> int | None:
-    """Return how many tokens the encoder reads at most, and the decoder as well; ``None`` if there is no limit.
+def length_limits(model: Any) -> tuple[int | None, int | None]:
+    """Return how many tokens the encoder reads at most, and how many the decoder; ``None`` where there is no limit.
 
     T5 has none: ``n_positions`` in its config is the length that it was trained with, and its positions are relative.
 
     :param model: encoder-decoder model.
     """
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return _length_limit(model, model.get_encoder(), "encoder"), _length_limit(model, model.get_decoder(), "decoder")
+
+
+def _length_limit(model: Any, part: Any, side: str) -> int | None:
+    """Return how many tokens a part of a model reads at most, which has a config of its own or shares that of all."""
+    config = getattr(part, "config", model.config).get_text_config()
+    named = [getattr(config, name, None) for name in (f"max_{side}_position_embeddings", "max_position_embeddings")]
+    return min([*(one for one in named if one is not None), *position_counts(part)], default=None)
 
 
 def encoder_width(model: Any) -> int:

@@ -145,13 +145,12 @@ class PromptQueries(ABC):
             self._choices.put((cue, listed), found)
         return found
 
-    def _check_length(self, what: str, length: int, smaller: str) -> None:
-        """Refuse texts that are longer than the context of the model."""
-        longest = self.backbone.context_length
-        if longest is not None and length > longest:
+    def _check_length(self, what: str, length: int, limit: int | None, remedy: str) -> None:
+        """Refuse texts that are longer than the context of the model, or than that of its encoder or decoder."""
+        if limit is not None and length > limit:
             raise TooLongError(
-                f"{what} {length} tokens, but {self.backbone.name} reads at most {longest}: pass the wrapper a smaller "
-                f"{smaller}, or choose a model with a longer context"
+                f"{what} {length} tokens, but {self.backbone.name} reads at most {limit}: {remedy}, or choose a model "
+                "with a longer context"
             )
 
 
@@ -160,9 +159,13 @@ class PhraseQueries(PromptQueries):
 
     def _query(self, key: bytes, tokens: Tokens, prompt: Prompt | None) -> Query:
         choices = self._choices_of(key, prompt)
-        start = self.backbone.answer_start  # of a decoder that has positions of its own
-        length = len(tokens) + choices.longest if start is None else max(len(tokens), len(start) + choices.longest)
-        self._check_length("a prompt of", length, "max_prompt_bytes or history")
+        start = self.backbone.answer_start
+        length = len(tokens) + choices.longest if start is None else len(tokens)
+        shorter = "pass the wrapper a smaller max_prompt_bytes or history"
+        self._check_length("a prompt of", length, self.backbone.context_length, shorter)
+        if start is not None:  # a decoder has positions of its own
+            length, shorter = len(start) + choices.longest, "shorten the task's action_texts"
+            self._check_length("the decoder's start and a phrase take", length, self.backbone.answer_limit, shorter)
         return Query(tokens, len(tokens), phrases=choices.trie, divisors=choices.divisors)
 
     def _choose_from(self, actions: tuple[str, ...], cue: str) -> Choices:
@@ -225,7 +228,8 @@ class AnswerQueries(PromptQueries):
         """Make the query of the prompt alone, if the context of the model has room for an answer."""
         closing = self._choices_of(key, prompt, cue_after("thought")).longest if self.n_phrases else 0
         length = len(tokens) + self.max_new_tokens + closing
-        self._check_length("prompt and answer take up to", length, "max_prompt_bytes, history or max_new_tokens")
+        shorter = "pass the wrapper a smaller max_prompt_bytes, history or max_new_tokens"
+        self._check_length("prompt and answer take up to", length, self.backbone.context_length, shorter)
         return Query(tokens, len(tokens))
 
     def _choose_from(self, actions: tuple[str, ...], cue: str) -> Choices:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch as th
-from helpers.encoder_decoders import naive_scores, save_model, save_tokenizer
+import transformers as hf
+from helpers import encoder_decoders
+from helpers.encoder_decoders import BART, BERT, naive_scores, save_model, save_tokenizer
 from helpers.lm_tools import ROW_BYTES, SHARED, UNSHARED, encode, make_policy, prompt, scores_of
 from helpers.policy_tools import corridor, ppo
 from helpers.toy_envs import Corridor, CorridorTask
@@ -93,6 +95,54 @@ def test_the_encoder_has_its_context_to_itself(folders: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"a prompt of \d+ tokens, but .* reads at most 256"):
         scores_of(policy, encode([prompt("!" + ".!" * 128)], max_bytes=1024))
     assert make_policy(folders["t5"]).backbone.context_length is None  # its positions are relative
+
+
+def of_lengths(kind: str, encoder: int, decoder: int) -> Any:
+    """Config of a model whose encoder and decoder have tables of positions of these lengths."""
+    side = {**BERT, "model_type": kind, "pad_token_id": 0}
+    return hf.EncoderDecoderConfig(
+        encoder={**side, "max_position_embeddings": encoder},
+        decoder={**side, "max_position_embeddings": decoder, "is_decoder": True, "add_cross_attention": True},
+        decoder_start_token_id=0,
+        pad_token_id=0,
+    )
+
+
+LED = hf.LEDConfig(
+    **{name: size for name, size in BART.items() if name != "max_position_embeddings"},
+    max_encoder_position_embeddings=192,
+    max_decoder_position_embeddings=16,
+    attention_window=16,
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"),
+    [
+        (of_lengths("bert", 192, 256), 192),
+        (of_lengths("bert", 256, 16), 256),
+        (of_lengths("roberta", 193, 17), 192),
+        (LED, 192),
+    ],
+    ids=["short-encoder", "short-decoder", "roberta", "led"],
+)
+def test_encoder_and_decoder_have_a_limit_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Any, longest: int
+) -> None:
+    monkeypatch.setitem(encoder_decoders.CONFIGS, "of lengths", config)
+    policy = make_policy(save_model(tmp_path, "of lengths"))
+    ids = policy.backbone.renderer.prompt_ids
+    texts = [(".!" * longest)[:number] for number in range(1, longest)]
+    lengths = [len(ids([prompt(text)])[0]) for text in texts]
+    fits, longer = (prompt(texts[lengths.index(length)]) for length in (longest, longest + 1))
+    assert scores_of(policy, encode([fits], max_bytes=1024))[0].isfinite().all()
+    with pytest.raises(ValueError, match=rf"a prompt of {longest + 1} tokens, but .* reads at most {longest}: pass"):
+        scores_of(policy, encode([longer], max_bytes=1024))
+    if policy.backbone.answer_limit == 16:
+        with pytest.raises(
+            ValueError, match=r"a phrase take \d+ tokens, but .* reads at most 16: shorten .*action_texts"
+        ):
+            scores_of(policy, encode([prompt("!", ("go" + " go" * 15, "left"))], max_bytes=1024))
 
 
 # What is refused
