@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import peft
 import torch as th
 
@@ -224,6 +225,17 @@ def several_devices(device_map: Any) -> str:
     )
 
 
+def plain_numbers(value: Any) -> Any:
+    """Return a value with numbers of Python in place of those of NumPy, also within a list or tuple.
+
+    :param value: value of a setting.
+    """
+    if isinstance(value, list | tuple):
+        found = map(plain_numbers, value)
+        return tuple(found) if isinstance(value, tuple) else list(found)
+    return value.item() if isinstance(value, np.number) else value
+
+
 def to_json(value: Any, name: str) -> Any:
     """Return a value as JSON reads it back: tuples and sets as lists, dtypes and devices by name.
 
@@ -248,6 +260,7 @@ def to_json(value: Any, name: str) -> Any:
         return normalize_dtype(value)
     if isinstance(value, th.device | Path):
         return str(value)
+    value = plain_numbers(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(

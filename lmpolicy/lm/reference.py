@@ -10,7 +10,7 @@ from typing import Any
 
 import torch as th
 
-from lmpolicy.lm.model_settings import FROZEN
+from lmpolicy.lm.model_settings import FROZEN, plain_numbers
 
 BASE, START = "base", "start"
 """Names of references that are no folder."""
@@ -64,6 +64,8 @@ class Reference:
     target: float | None = None
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            object.__setattr__(self, one.name, plain_numbers(getattr(self, one.name)))
         if not _is_number(self.beta) or self.beta < 0:
             raise ValueError(f"beta of the reference must be a number that is not negative, got {self.beta!r}")
         if isinstance(self.of, Path):

@@ -18,6 +18,7 @@ from lmpolicy.lm.model_settings import (
     normalize_dtype,
     normalize_lora,
     normalize_model_kwargs,
+    plain_numbers,
 )
 from lmpolicy.lm.reference import Reference, read_reference
 from lmpolicy.text.spaces import TextSpace, TokenSpace, tokenizer_fingerprint
@@ -56,7 +57,7 @@ class PolicySettings:
     """Hold the settings of :class:`~lmpolicy.LMActorCriticPolicy`, the entries of SB3's ``policy_kwargs``.
 
     All values can be written as JSON, so that a checkpoint can name its base model. Objects such as ``torch.float32``,
-    a :class:`pathlib.Path` or a :class:`peft.LoraConfig` are accepted, and become such values.
+    a :class:`pathlib.Path`, a number of NumPy or a :class:`peft.LoraConfig` are accepted, and become such values.
 
     :param model: name of :mod:`lmpolicy.models`, hub id, local folder or ``*.gguf`` file of a causal LM, or of an
         encoder-decoder model such as T5, which only chooses. ``None``: the bundled LM, which has read about
@@ -174,6 +175,8 @@ class PolicySettings:
 
     def _normalize(self) -> None:
         """Replace objects by values that JSON can write."""
+        for one in fields(self):
+            object.__setattr__(self, one.name, plain_numbers(getattr(self, one.name)))
         values = {
             "dtype": normalize_dtype(self.dtype),
             "lora": normalize_lora(self.lora),

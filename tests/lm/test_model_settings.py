@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import peft
 import pytest
 import torch as th
@@ -16,7 +18,7 @@ from helpers.policy_tools import corridor, ppo
 from stable_baselines3 import PPO
 from transformers import BitsAndBytesConfig
 
-from lmpolicy import LMActorCriticPolicy, PolicySettings
+from lmpolicy import LMActorCriticPolicy, PolicySettings, Reference
 from lmpolicy.lm.loading import check_loaded, model_options, tokenizer_options
 
 CONFIG = peft.LoraConfig(
@@ -51,6 +53,34 @@ def test_objects_become_values_for_json() -> None:
     assert PolicySettings(lora=peft.LoraConfig()).lora == {}
     assert PolicySettings(lora={"target_modules": {"b", "a"}}).lora == {"target_modules": ["a", "b"]}
     assert PolicySettings(adapter=Path("a/b")).adapter == "a/b"
+
+
+def test_numbers_of_numpy_become_numbers_of_python() -> None:
+    given: dict[str, Any] = {
+        "temperature": np.float32(0.5),
+        "critic_lr_factor": np.float32(3),
+        "micro_batch_size": np.int64(8),
+        "cache_bytes": np.int64(1000),
+        "value_head": [np.int64(32), np.int32(16)],
+        "lora": {"r": np.int64(4)},
+        "model_kwargs": {"max_memory": [np.float32(0.5)]},
+        "reference": Reference(beta=np.float32(0.5), target=np.float32(0.25)),
+    }
+    expected: dict[str, Any] = {
+        "temperature": 0.5,
+        "critic_lr_factor": 3.0,
+        "micro_batch_size": 8,
+        "cache_bytes": 1000,
+        "value_head": [32, 16],
+        "lora": {"r": 4},
+        "model_kwargs": {"max_memory": [0.5]},
+        "reference": {"beta": 0.5, "target": 0.25},
+    }
+    settings = PolicySettings(**given)
+    assert settings == PolicySettings(**expected)
+    assert json.dumps(asdict(settings)) == json.dumps(asdict(PolicySettings(**expected)))
+    with pytest.raises(ValueError, match=r"temperature must be above 0, got 0\.0"):
+        PolicySettings(temperature=np.float32(0))  # type: ignore[arg-type]
 
 
 def test_values_are_what_they_were() -> None:
