@@ -108,7 +108,7 @@ class Scorer:
         self.lock = threading.RLock()
         """Held while the model runs, because what it runs with is for one thread at a time."""
         self._forward: Forward | None = None
-        self._device = ""
+        self._device: th.device | None = None
 
     @property
     def forward(self) -> Forward:
@@ -117,7 +117,7 @@ class Scorer:
         It is chosen at the first use and after a move to another device, because SB3 moves a policy to its device after
         making it.
         """
-        device = next(self.backbone.parameters()).device.type
+        device = next(self.backbone.parameters()).device
         if self._forward is None or device != self._device:
             self.backbone.settle_dtype()
             lm = self.backbone.lm

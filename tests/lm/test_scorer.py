@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch as th
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy
@@ -65,3 +67,13 @@ def test_a_query_asks_for_the_value_alone_by_default(llama: str) -> None:
     plain = policy.actor.scorer([Query(query.context, query.prompt_length)])
     assert not plain.phrases.any()
     th.testing.assert_close(plain.values, policy.actor.scorer([query]).values, rtol=1e-5, atol=1e-5)
+
+
+def test_a_move_to_another_device_of_the_same_kind_keeps_no_states(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, found = make_policy(llama, lora={"r": 4, "last_layers": 1}), []
+    for index in (0, 0, 1):
+        weight = SimpleNamespace(device=th.device("cuda", index))
+        monkeypatch.setattr(policy.backbone, "parameters", lambda weight=weight: iter([weight]))
+        found.append(policy.actor.scorer.forward)
+    assert found[0] is found[1]
+    assert found[1] is not found[2]
