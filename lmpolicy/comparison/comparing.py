@@ -17,11 +17,11 @@ from lmpolicy.comparison.arguments import (
     name_of,
     with_threshold,
 )
-from lmpolicy.comparison.cells import Cell, Row, model_file
+from lmpolicy.comparison.cells import Cell, Row
 from lmpolicy.comparison.classic_settings import ClassicSettings
 from lmpolicy.comparison.experiment import Experiment
-from lmpolicy.comparison.keeping import forget
 from lmpolicy.comparison.methods import EnvFacts, Method, choose_methods, known_methods
+from lmpolicy.comparison.preparing import learner_class
 from lmpolicy.comparison.result import Comparison, report, require_packages
 from lmpolicy.comparison.running import CellError, run_here, run_in_processes
 from lmpolicy.comparison.storage import (
@@ -176,10 +176,10 @@ def run_experiment(
     seeds, processes, target = check_seeds(seeds), check_processes(processes), Path(folder)
     experiment, facts = with_threshold(experiment), EnvFacts.of(experiment)
     names = choose_methods(methods, experiment, facts)
-    runs = read_runs(target)
     unfinished, models = (target / UNFINISHED if checkpoints else None), (target / MODELS if keep_models else None)
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
-    waiting = cells_to_run(cells, runs, target)
+    waiting = cells_to_run(cells, read_runs(target), target)
+    learner_class(facts.phrases_differ and any(cell.method.helped for cell in waiting))  # fails before any work
     make_folder(target)
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}
@@ -189,8 +189,6 @@ def run_experiment(
             progress(what, len(cells) - len(left), len(cells))
 
     def done(cell: Cell, rows: list[Row]) -> None:
-        if cell.models is None:
-            forget(model_file(target / MODELS, *cell.key))
         add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
         remove_training(cell)
         left.discard(cell.key)

@@ -118,7 +118,7 @@ def _classic(experiment: Experiment, method: Method, seed: int, facts: EnvFacts)
     envs = ClassicEnvs.of(experiment, method, seed, facts)
     training, evaluation = envs.make(training=True), envs.make(training=False)
     classic, masked = envs.classic, envs.masked
-    model = _learner(masked)(_policy(training), training, seed=seed, device="cpu", **classic.arguments)
+    model = learner_class(masked)(_policy(training), training, seed=seed, device="cpu", **classic.arguments)
     callbacks = [EntropySchedule(*classic.ent_coef)] if classic.ent_coef and len(set(classic.ent_coef)) > 1 else []
     player, played = Masked(model, evaluation) if masked else model, envs.words.played if envs.words else 0
     return Prepared(player, evaluation, model, training, [*callbacks], played, words=envs.words)
@@ -128,9 +128,10 @@ def _policy(env: VecEnv) -> str:
     return "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
 
 
-def _learner(masked: bool) -> Any:
-    """Return the class of the learner.
+def learner_class(masked: bool) -> Any:
+    """Return the class of a classic learner.
 
+    :param masked: whether it is told which actions are legal.
     :raises ImportError: if it needs sb3-contrib, which is not installed; the message says how to install it.
     """
     if not masked:

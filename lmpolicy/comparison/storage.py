@@ -12,8 +12,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from lmpolicy.comparison.cells import FIELDS, Cell, Row
+from lmpolicy.comparison.cells import FIELDS, Cell, Row, model_file
 from lmpolicy.comparison.fingerprints import describe_cell, differences
+from lmpolicy.comparison.keeping import forget
 from lmpolicy.files import existing_folder, whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
@@ -60,7 +61,8 @@ def read_runs(folder: Path) -> Runs:
 def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str], int]) -> None:
     """Add a complete cell to the file, in place of an earlier one with the same method and seed.
 
-    The file is replaced whole. Processes that add to it at the same time wait for each other.
+    The file is replaced whole. Processes that add to it at the same time wait for each other. What an earlier run of
+    the cell has learnt is removed, unless the cell has put its own in the place.
 
     :param folder: folder of a comparison.
     :param cell: the cell.
@@ -68,6 +70,8 @@ def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str
     :param order: place of a method in the file.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if cell.models is None:
+        forget(model_file(folder / MODELS, *cell.key))
     with FileLock(folder / LOCK):
         runs = {**read_runs(folder), cell.key: list(rows)}
         ordered = sorted(runs, key=lambda key: (order(key[0]), *key))
