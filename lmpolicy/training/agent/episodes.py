@@ -41,6 +41,8 @@ class Step:
     """The next step of the episode, as soon as it is decided."""
     info: dict[str, Any] = field(default_factory=dict)
     """Info of the env step."""
+    is_counted: bool = False
+    """Whether the learner was given it."""
 
 
 @dataclass
@@ -50,11 +52,11 @@ class Episode:
     learns: bool
     """Whether it is learnt from."""
     reading: Reading
-    """What the agent reads now, or has answered last."""
+    """What the agent has answered last, or reads first."""
     shortened: bool
     """Whether this prompt had to be shortened."""
     answer: ReadAnswer | None = None
-    """Answer to it; ``None``: not yet."""
+    """Answer to it; ``None``: not yet, so that the episode has not begun."""
     step: Step | None = None
     """Decision behind the answer, where it is learnt from."""
     rewards: list[float] = field(default_factory=list)
@@ -70,12 +72,15 @@ class Episode:
     begin: float = field(default_factory=time.time)
     """When it began."""
 
-    def answered(self, answer: ReadAnswer, step: Step | None) -> None:
+    def answered(self, reading: Reading, shortened: bool, answer: ReadAnswer, step: Step | None) -> None:
         """Note an answer.
 
-        :param answer: the answer to what the agent reads now.
+        :param reading: what the agent has read.
+        :param shortened: whether this prompt had to be shortened.
+        :param answer: the answer to it.
         :param step: the decision behind it, where it is learnt from.
         """
+        self.reading, self.shortened = reading, shortened
         if self.step is not None:
             self.step.following = step
         self.answer, self.step, self.is_rewarded = answer, step, False

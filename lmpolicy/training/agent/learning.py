@@ -88,6 +88,8 @@ class Learning:
         :param running: ids of episodes that go on.
         """
         self._waiting.extend(ended)
+        if self._callback is not None and not self._is_open and self.learner.num_timesteps >= self.total:
+            self.end()  # the last update was broken off
         while self._waiting and not self.has_ended:
             self._open_rollout()
             key, step = self._waiting.popleft()
@@ -177,9 +179,11 @@ class Learning:
         """Learn from a full rollout, as ``learn`` does after ``collect_rollouts``."""
         learner, callback = self.learner, self._callback
         assert callback is not None
-        self._fill()
-        self._is_open = False
-        self._streams.clear(running)
+        try:
+            self._fill()
+        finally:  # a rollout that is broken off here is not learnt from
+            self._is_open = False
+            self._streams.clear(running)
         self.updates += 1
         learner._update_current_progress_remaining(learner.num_timesteps, self.total)
         if self._log_interval is not None and self.updates % self._log_interval == 0:

@@ -43,21 +43,21 @@ class Playing:
     ) -> dict[Hashable, Any]:
         """Choose actions, see :meth:`lmpolicy.Agent.act_together`.
 
-        Nothing changes before all observations have been read, so a mistake in one of them can be put right.
+        Nothing changes before all observations have been read, so a mistake in one of them can be put right. What
+        stops it later, such as Ctrl-C in an update, leaves the same call to make again: steps are counted once, and
+        an episode has read what it has answered.
         """
         learns = {key: self._learns(key, learn, deterministic) for key in observations}
         read = {key: self._read(key, one, infos.get(key)) for key, one in observations.items()}
         ended = []
         for key, (reading, shortened, info) in read.items():
-            one = self._episodes.get(key)
+            one = self._begun(key)
             if one is None:
-                one = Episode(learns[key], reading, shortened, updates=self.learning.updates)
-                self._episodes[key] = one
-            elif one.step is not None:
+                self._episodes[key] = Episode(learns[key], reading, shortened, updates=self.learning.updates)
+            elif one.step is not None and not one.step.is_counted:
                 ended.append((key, one.ended_step(info, reading.row, done=False)))
-            one.reading, one.shortened = reading, shortened
         self._count(ended)
-        return self._decide([*observations], deterministic)
+        return self._decide(read, deterministic)
 
     def reward(self, key: Hashable, reward: Any) -> None:
         """Reward the last action of an episode, see :meth:`lmpolicy.Agent.assign_reward`."""
@@ -83,7 +83,9 @@ class Playing:
             row = self.words.after(one.reading, one.answer, observation, info, ended=True).row
             info = {**info, "terminal_observation": row}
         del self._episodes[key]
-        if one.step is not None and leaves_out:
+        if one.step is not None and one.step.is_counted:  # by an act that was broken off
+            self.learning.note_episode(one.statistics)
+        elif one.step is not None and leaves_out:
             self._leave_out(one)
         elif one.step is not None:
             info = {**info, "TimeLimit.truncated": bool(truncated), "prompt_truncated": self.words.composer.shortened}
@@ -111,7 +113,7 @@ class Playing:
         :raises RuntimeError: if the last step has no reward.
         :raises ValueError: if the two switches do not fit the episode.
         """
-        one, ended = self._episodes.get(key), self.learning.has_ended
+        one, ended = self._begun(key), self.learning.has_ended
         if one is not None and not one.is_rewarded:
             raise RuntimeError(
                 f"episode {key!r} acts again, but its last action has no reward: assign_reward(reward, episode={key!r}"
@@ -145,7 +147,7 @@ class Playing:
                 'agent.act(observation, {**info, "action_mask": env.action_masks()}), or set action_mask = False on '
                 "the task to ignore it"
             )
-        one, before = self._episodes.get(key), self.words.composer.shortened
+        one, before = self._begun(key), self.words.composer.shortened
         if one is None:
             reading = self.words.first(observation, info)
         else:
@@ -172,14 +174,19 @@ class Playing:
             if problem or is_pair:
                 raise ValueError(f"no observation of {self.space or 'this world'}: {problem or 'a pair'}{hint}")
 
+    def _begun(self, key: Hashable) -> Episode | None:
+        """Return an episode that has acted; ``None`` if there is none of this id."""
+        one = self._episodes.get(key)
+        return None if one is None or one.answer is None else one
+
     def _running(self, key: Hashable, method: str) -> Episode:
         """Return a running episode.
 
         :raises RuntimeError: if there is none of this id; the message lists those that run.
         """
-        one = self._episodes.get(key)
+        one = self._begun(key)
         if one is None:
-            running = ", ".join(map(repr, self._episodes)) or "none"
+            running = ", ".join(repr(other) for other in self._episodes if self._begun(other)) or "none"
             raise RuntimeError(
                 f"{method}: episode {key!r} is not running. An episode begins with act(observation, info, episode=id) "
                 f"and ends with terminate_episode; running now: {running}"
@@ -189,37 +196,40 @@ class Playing:
     def _count(self, ended: list[tuple[Hashable, Step]]) -> None:
         """Hand steps to the learner. If the training has ended, the running episodes are played on without it."""
         running = {key for key, one in self._episodes.items() if one.learns}
+        for _, step in ended:
+            step.is_counted = True
         self.learning.count(ended, running)
         if self.learning.has_ended:
             for one in self._episodes.values():
                 one.learns, one.step = False, None
 
-    def _decide(self, keys: list[Hashable], deterministic: bool) -> dict[Hashable, Any]:
-        """Choose the actions of episodes that have been read."""
+    def _decide(self, read: Mapping[Hashable, tuple[Reading, bool, Any]], deterministic: bool) -> dict[Hashable, Any]:
+        """Choose the actions of episodes, given what :meth:`_read` returned for each."""
         found = {}
         for learns in (True, False):
-            asked = [key for key in keys if self._episodes[key].learns is learns]
+            asked = [key for key in read if self._episodes[key].learns is learns]
             if not asked:
                 continue
-            rows = np.stack([self._episodes[key].reading.row for key in asked])
+            rows = np.stack([read[key][0].row for key in asked])
             if learns:
                 actions, values, log_probs = self.learning.decide(asked, rows)
             else:
                 actions, _ = self.learning.learner.policy.predict(rows, deterministic=deterministic)
             for place, key in enumerate(asked):
                 one, step, at = self._episodes[key], None, slice(place, place + 1)
+                reading, shortened, _ = read[key]
                 if learns:
                     starts = one.answer is None
                     step = Step(rows[place], actions[at], values[at], log_probs[at], starts)
                 try:
-                    answer = self.words.reader.read(actions[place], one.reading.legal, self.learning.random)
+                    answer = self.words.reader.read(actions[place], reading.legal, self.learning.random)
                 except Exception:  # on_parse_error="raise"
                     del self._episodes[key]  # what the loop does next is another episode
                     raise
-                one.answered(answer, step)
+                one.answered(reading, shortened, answer, step)
                 self._last = one
                 found[key] = copy.deepcopy(answer.action)  # a loop that changes its action leaves the phrase's alone
-        return {key: found[key] for key in keys}
+        return {key: found[key] for key in read}
 
     def _leave_out(self, one: Episode) -> None:
         """Drop the last step of an episode that was cut off: nothing says what the step led to."""
