@@ -111,6 +111,16 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
         os.fsync(file.fileno())
 
 
+def whole_lines(path: Path) -> str:
+    """Read the whole lines of a text file.
+
+    :param path: file that :func:`append_lines` or another program appends to.
+    :return: its text, up to the last line break. What follows is a line that a killed program did not finish.
+    """
+    content = path.read_bytes()
+    return content[: content.rfind(b"\n") + 1].decode()
+
+
 def _end_of_last_line(file: BinaryIO, block: int = 4096) -> int:
     """Return the position behind the last line break, or 0."""
     end = file.seek(0, os.SEEK_END)

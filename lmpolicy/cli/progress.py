@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 
-from lmpolicy.files import append_lines, write_table
+from lmpolicy.files import append_lines, whole_lines, write_table
 from lmpolicy.report.curves import STEPS, TABLE
 
 LINES = 20
@@ -163,10 +163,9 @@ class ProgressFile(KVWriter):
     def _read(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        with self.path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-            self._columns = list(reader.fieldnames or ())
+        reader = csv.DictReader(io.StringIO(whole_lines(self.path), newline=""))
+        rows = list(reader)
+        self._columns = list(reader.fieldnames or ())
         return rows
 
 

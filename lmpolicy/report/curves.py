@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from lmpolicy.files import whole_lines
 
 MOST_POINTS = 600
 """Number of points of a curve that are kept; a screen shows no more."""
@@ -57,17 +60,16 @@ def _read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def _read_table(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Read ``progress.csv``."""
+    """Read ``progress.csv``, without a last line that a killed program did not finish."""
     found: dict[str, list[tuple[int, float]]] = {}
-    with (folder / TABLE).open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            step = _number(row.get(STEPS))
-            if step is None:
-                continue
-            for name, text in row.items():
-                value = _number(text)
-                if value is not None and name is not None and name != STEPS:
-                    found.setdefault(name, []).append((int(step), value))
+    for row in csv.DictReader(io.StringIO(whole_lines(folder / TABLE), newline="")):
+        step = _number(row.get(STEPS))
+        if step is None:
+            continue
+        for name, text in row.items():
+            value = _number(text)
+            if value is not None and name is not None and name != STEPS:
+                found.setdefault(name, []).append((int(step), value))
     return found
 
 

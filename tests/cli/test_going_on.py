@@ -17,6 +17,7 @@ from stable_baselines3.common.logger import Logger
 
 from lmpolicy import NonFiniteError
 from lmpolicy.cli.progress import PendingNumbers, ProgressFile
+from lmpolicy.report.curves import Curve, read_curves
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +152,15 @@ def test_numbers_that_are_not_written_yet_are_kept(tmp_path: Path) -> None:
     other.dump()
     again.on_training_start({}, {})
     assert not other.name_to_value
+
+
+@pytest.mark.parametrize("torn", ["6.0,30", "6.0,3072,0.05", "rollout"])
+def test_a_line_of_numbers_that_is_not_finished_is_no_point_of_a_curve(torn: str, tmp_path: Path) -> None:
+    lines = ["rollout/ep_rew_mean,time/total_timesteps,train/loss", "3.0,1024,", "5.0,2048,0.1"]
+    whole = "" if torn == "rollout" else "\n".join(lines) + "\n"
+    (tmp_path / "progress.csv").write_text(whole + torn)
+    file = ProgressFile(tmp_path, 2048 if whole else 0)
+    numbers = {"rollout/ep_rew_mean": 7.0, "time/total_timesteps": 4096, "train/new": 1.0}
+    file.write(numbers, dict.fromkeys(numbers, ()))
+    curve = read_curves(tmp_path)["rollout/ep_rew_mean"]
+    assert curve == (Curve((1024, 2048, 4096), (3.0, 5.0, 7.0)) if whole else Curve((4096,), (7.0,)))

@@ -75,7 +75,7 @@ def test_what_was_logged_last_counts_whatever_its_file_is_called(tmp_path: Path)
 
 def test_long_curves_are_thinned(tmp_path: Path) -> None:
     lines = ["time/total_timesteps,x", *(f"{step},{step}" for step in range(5000))]
-    (tmp_path / "progress.csv").write_text("\n".join(lines))
+    (tmp_path / "progress.csv").write_text("\n".join(lines) + "\n6000,60")  # a line that is not finished
     curve = read_curves(tmp_path)["x"]
     assert len(curve.steps) == MOST_POINTS
     assert (curve.steps[0], curve.steps[-1]) == (0, 4999)
