@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,6 +211,18 @@ def cloning_arguments(played: Demonstrations, model: OnPolicyAlgorithm) -> dict[
     return {name: value for name, value in FROM_FEW.items() if name != "ent_coef" or not writes}
 
 
+def _told_of_cloning(numbers: Mapping[str, float]) -> str:
+    """Say how well a policy does what it was shown.
+
+    :param numbers: those of the epoch that was kept. Where answers are written, they have no accuracy.
+    """
+    if "accuracy" in numbers:
+        return f"Its most likely phrase is the one that was played in {numbers['accuracy']:.0%} of turns."
+    if "validation_loss" in numbers:
+        return f"Its loss on the held-out answers is {numbers['validation_loss']:.3g}."
+    return f"Its loss on the answers that were played is {numbers['loss']:.3g}."
+
+
 def _learn(
     run: Run,
     model: OnPolicyAlgorithm,
@@ -228,9 +240,7 @@ def _learn(
             found = warm_start(
                 model, played, learning_rate=RATE, seed=run.settings.seed, **cloning_arguments(played, model)
             )
-        console.print(
-            f"Its most likely phrase is the one that was played in {found.best.get('accuracy', 0):.0%} of turns."
-        )
+        console.print(_told_of_cloning(found.best))
     left = total - model.num_timesteps
     asked = run.settings.hyperparameters.total_timesteps
     rounded = "" if asked == total else f" ({asked:,} in whole rollouts of {run.settings.rollout:,})"

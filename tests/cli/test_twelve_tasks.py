@@ -149,3 +149,12 @@ def test_12_free_text(project: Path) -> None:
     assert found["players"]["random play"]["mean_return"] >= 0
     record: dict[str, Any] = json.loads(Path(found["recorded"]).read_text().splitlines()[0])
     assert isinstance(record["answer"], str)
+
+
+@pytest.mark.parametrize(("episodes", "kind"), [(2, "answers that were played"), (20, "held-out answers")])
+def test_written_answers_that_were_cloned_are_told_by_their_loss(episodes: int, kind: str, project: Path) -> None:
+    named = f"written-{episodes}.jsonl"
+    succeed("play", ENV, *WORDS, "--by", "bulbs:bot", "--episodes", episodes, "--output", named)
+    said = succeed("train", ENV, *WORDS, "--generate", 8, "--demonstrations", named, *TINY).err
+    assert re.search(rf"Its loss on the {kind} is [0-9.e-]*[1-9][0-9.e-]*\.", said)
+    assert "of turns" not in said
