@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import get_device, set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -64,13 +64,13 @@ def find_player(by: str, settings: RunSettings, env: TextObservationWrapper, dev
     :param settings: settings of the env.
     :param env: the env in words.
     :param device: device of a model.
-    :param seed: seed of what is drawn.
+    :param seed: seed of the weights that a model draws.
     :raises ValueError: if nobody is called that, or a run cannot play the env; the message says who or what can.
     """
     if by == PERSON:
         return play_in_terminal
     if by == RANDOM:
-        return _at_random(seed)
+        return _at_random
     if by == BOT:
         return babyai_bot(env)
     if (Path(by) / FILE).is_file():
@@ -102,7 +102,7 @@ def play_episodes(
     :param player: what :func:`lmpolicy.record_episodes` takes.
     :param env: the env in words.
     :param n: largest number of episodes. A person may stop before.
-    :param seed: seed of the first episode, and of what a model draws in it. The others have those after it.
+    :param seed: seed of the first episode, and of what a player draws in it. The others have those after it.
     :param file: where each episode is written, or ``None``.
     :param deterministic: whether a model takes its most likely action.
     :param quiet: whether the turns are not printed.
@@ -133,19 +133,17 @@ def summary(played: Episodes, path: Path | None) -> dict[str, Any]:
     return {"episodes": len(played), "returns": played.returns, "turns": sum(map(len, played)), "file": written}
 
 
-def _at_random(seed: int) -> Player:
-    """Return a player that draws any of the legal phrases, which it writes where answers are written."""
-    random = np.random.default_rng(seed)
+def _at_random(prompt: Prompt, info: dict[str, Any]) -> str:
+    """Draw any of the legal phrases, from the generator that each episode seeds anew.
 
-    def play(prompt: Prompt, info: dict[str, Any]) -> str:
-        if not prompt.actions:
-            raise ValueError(
-                "--by random draws a legal phrase, but answers of this env are numbers or texts without phrases: "
-                "--by module:name lets a function of your own play"
-            )
-        return prompt.actions[int(random.integers(len(prompt.actions)))]
-
-    return play
+    Where answers are written, the phrase is written.
+    """
+    if not prompt.actions:
+        raise ValueError(
+            "--by random draws a legal phrase, but answers of this env are numbers or texts without phrases: "
+            "--by module:name lets a function of your own play"
+        )
+    return random.choice(prompt.actions)
 
 
 def _load(run: Run, settings: RunSettings, device: str | None) -> OnPolicyAlgorithm:

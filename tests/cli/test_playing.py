@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from lmpolicy.text.prompt import Prompt
 
 WORDS = ["--task", "bulbs:Words"]
 RANDOM = ["play", ENV, *WORDS, "--by", "random"]
-PROMPT = Prompt((("user", "?"),), tuple("abcdefgh"))
 
 
 @pytest.fixture(scope="module")
@@ -110,35 +108,24 @@ def test_the_file_that_is_told_is_one_to_learn_from(project: Path) -> None:
 # Seeds and devices
 
 
-def test_the_seed_decides_what_is_drawn_at_random(project: Path) -> None:
-    settings, _ = settings_for(ENV, "bulbs:Words", (), "random")
-
-    def drawn(seed: int) -> list[str]:
-        player = find_player("random", settings, settings.make_one(), None, seed)
-        return [player(PROMPT, {}) for _ in range(20)]
-
-    assert drawn(1) == drawn(1)
-    assert drawn(1) != drawn(2)
-    settings = replace(settings, seed=5)
-    assert drawn(1) == drawn(1)
-
-
-def test_the_seed_decides_what_a_player_draws(project: Path) -> None:
-    """Models draw from the common generators; so does this player."""
+@pytest.mark.parametrize("by", ["random", "own"])
+def test_the_seed_decides_what_a_player_draws(by: str, project: Path) -> None:
+    """Models draw from the common generators; so do these players."""
     settings, _ = settings_for(ENV, "bulbs:Words", (), None)
 
-    def player(prompt: Prompt, info: dict[str, Any]) -> str:
+    def own(prompt: Prompt, info: dict[str, Any]) -> str:
         return random.choice(prompt.actions)
 
     def played(seed: int, n: int) -> list[list[str | None]]:
         how: dict[str, Any] = {"deterministic": True, "quiet": True}
+        player = own if by == "own" else find_player(by, settings, env, None, seed)
         return [[one.action for one in turns] for turns in play_episodes(player, env, n, seed, None, **how)]
 
     env = settings.make_one()
     assert played(1, 2) == played(1, 2)
     assert played(1, 2) != played(3, 2)
     assert played(1, 2)[1:] == played(2, 1), "an episode is the same, whichever came before it"
-    assert len(play_episodes(player, env, 1, 2**32, None, deterministic=True, quiet=True)) == 1
+    assert len(played(2**32, 1)) == 1
 
 
 def test_a_model_that_samples_plays_the_same_twice(project: Path) -> None:
