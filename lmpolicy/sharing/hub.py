@@ -26,6 +26,7 @@ from lmpolicy.report.page import write_report
 from lmpolicy.report.pictures import animated_png, pixels_of
 from lmpolicy.report.recording import record_episodes, single_env
 from lmpolicy.sharing.card import Played, card, public_name
+from lmpolicy.sharing.publishing import save_for_others
 from lmpolicy.training.checkpoints.safe_loading import load
 from lmpolicy.training.imitation.recorded import wrapper_in
 from lmpolicy.wrapper import TextObservationWrapper
@@ -55,7 +56,9 @@ def package_for_hub(
 
     Nothing is sent: look at the folder, then push it with :func:`~lmpolicy.push_to_hub`. It holds
 
-    - ``model.zip``: the checkpoint. It names the base model, and has no weight of it. Paths of logs are left out.
+    - ``model.zip``: the checkpoint. It names the base model, and has no weight of it. Folders of this machine are left
+      out: those of the log, of the base model and of adapters. Of a base model in a folder, the name stays; others load
+      it with ``model=``.
     - ``adapter``: the adapter as a PEFT folder, if there is one.
     - ``README.md``: the model card with the mean return in the form that leaderboards read, how to load the model, the
       first prompt with the probabilities, and how it was trained.
@@ -97,7 +100,7 @@ def package_for_hub(
         name = spec.id if spec else type(words.unwrapped).__name__
         own, outer = _env_arguments(spec), _wrapper_arguments(words)
         played = Played(name, own, outer, found.returns, deterministic, found[0])
-        model.save(draft / CHECKPOINT, exclude=["tensorboard_log"])  # a path of this machine
+        save_for_others(model, draft / CHECKPOINT)
         _write_adapter(model, backbone, draft / "adapter")
         _write_replay(found, words.env, draft / "replay.png")
         shown: dict[str, Any] = {} if run is None else {"training": run}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
+import re
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -137,17 +140,50 @@ def test_both_ways_to_load_it(trained: tuple[PPO, Path], folder: Path) -> None:
     assert trained[0].tensorboard_log, "the learner goes on as it was"
 
 
-def test_no_path_of_this_machine_is_published(trained: tuple[PPO, Path], folder: Path) -> None:
-    paths = [str(folder.parent), str(trained[1]), str(Path(lmpolicy.__file__).parent), str(Path.home() / ".cache")]
+def files_with(folder: Path, paths: list[str]) -> list[str]:
+    """Names of the files in a folder that have one of the paths in them, also in a pickle."""
+    found = []
     for file in (path for path in folder.rglob("*") if path.is_file()):
         content = file.read_bytes()
         if file.suffix == ".zip":
             with zipfile.ZipFile(file) as archive:
                 content = b"".join(archive.read(name) for name in archive.namelist())
-        assert [path for path in paths if path.encode() in content] == [], file
+                pickles = re.findall(rb'":serialized:": "([^"]*)"', archive.read("data"))
+            content += b"".join(map(base64.b64decode, pickles))
+        found += [file.name for path in paths if path.encode() in content]
+    return found
+
+
+def test_no_path_of_this_machine_is_published(trained: tuple[PPO, Path], folder: Path) -> None:
+    paths = [str(folder.parent), str(trained[1]), str(Path(lmpolicy.__file__).parent), str(Path.home() / ".cache")]
+    assert files_with(folder, paths) == []
     assert json.loads((folder / "adapter/adapter_config.json").read_text())["base_model_name_or_path"] == (
         "lmpolicy/bundled"
     )
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_no_folder_of_a_model_is_published(pickled: bool, llama: str, tmp_path: Path) -> None:
+    base = Path(shutil.copytree(llama, tmp_path / "home" / "my-lm"))
+    first = tmp_path / "home" / "my-adapter"
+    ppo(str(base), corridor()).policy.save_adapter(first)  # type: ignore[operator]
+    reference: Any = lmpolicy.Reference(of=first) if pickled else {"of": str(first)}
+    kwargs = {"model": str(base), "adapter": str(first), "reference": reference, "score_normalization": "token"}
+    model = PPO(LMActorCriticPolicy, corridor(), n_steps=8, batch_size=8, policy_kwargs=kwargs, device="cpu").learn(8)
+    before = dict(model.policy_kwargs)
+    place = lmpolicy.package_for_hub(model, corridor(), tmp_path / "one", "me/corridor", episodes=1)
+    assert files_with(place, [str(tmp_path)]) == []
+    assert model.policy_kwargs == before
+    assert model.policy.settings.model == str(base), "the learner goes on as it was"
+    with pytest.raises(ValueError, match=r"names the base model 'my-lm'.*pass model="):
+        lmpolicy.load(place / "model.zip")
+    row, _ = corridor().reset(seed=0)
+    expected = lmpolicy.explain(model, row).probabilities
+    lora = model.policy.backbone.lora  # type: ignore[union-attr]
+    objects = {"policy_kwargs": {"model": str(base), "lora": lora, "score_normalization": "token"}}
+    by_sb3 = PPO.load(place / "model.zip", custom_objects=objects, device="cpu")
+    for loaded in (lmpolicy.load(place / "model.zip", model=str(base), device="cpu"), by_sb3):
+        assert lmpolicy.explain(loaded, row).probabilities == pytest.approx(expected, abs=ROUNDING)
 
 
 def test_the_report_shows_training_and_measurement(folder: Path) -> None:
