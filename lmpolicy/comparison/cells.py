@@ -46,8 +46,9 @@ FIELDS = (
     "settings",
 )
 """Columns of the runs. ``env_steps`` is an entry of the grid, the same for all methods; ``played`` are the env steps
-that were taken when the method was measured there, which may be a few more. ``cpu_seconds`` are those of the processor
-that the training took. ``mean_tokens`` are those of a written answer; empty where phrases are chosen."""
+that were taken when the method was measured there, which may be a few more; at the end of the training, those of whole
+rollouts. ``cpu_seconds`` are those of the processor that the training took. ``mean_tokens`` are those of a written
+answer; empty where phrases are chosen."""
 Row = dict[str, str]
 EVALUATION = "evaluation.json"
 """File with the last evaluation of a training that is kept, in its folder."""

@@ -104,7 +104,7 @@ def compare(
     :param methods: names of methods. Default: ``lm``, ``classic-raw`` and ``classic-words``, each classic one also with
         help, and ``random``; without those that do not suit the env.
     :param steps: env steps of training. Default: those of the settings. They are rounded up to whole rollouts of the
-        language model, and are the same for all methods.
+        language model, and are the same for all methods; a classic one finishes its last rollout.
     :param folder: folder to write to, of this env alone.
     :param processes: number of cells that run at a time, each in a process of its own with one thread. Default: the
         number of CPU cores. 1: in this process, for envs that cannot be made in another.

@@ -19,6 +19,8 @@ from lmpolicy.comparison.summary import SUMMARY, Group, group_runs
 from lmpolicy.comparison.table import LEGEND, cells_of, markdown, meanings, to_html
 from lmpolicy.files import whole_file, write_table
 
+MOST_BEYOND = 0.05
+"""Share of a training by which one may go on beyond its end, to finish a rollout, without a remark."""
 SUMMARY_FILE, TABLE_FILE, CURVES_FILE = "summary.csv", "table.md", "curves.png"
 
 
@@ -133,9 +135,20 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     hardware = sorted({run.hardware for group in groups for run in group.runs})
     notes = [f"Episodes of an evaluation: {' or '.join(map(str, episodes))}. Hardware: {'; '.join(hardware)}."]
     notes += [f"The seeds of {group.method} were run with different settings." for group in groups if group.mixed]
+    notes += [_beyond(group) for group in groups]
     few = [group.method for group in groups if len(group.runs) < 5]
     notes += [f"Fewer than five seeds: {', '.join(few)}. Their numbers may be luck."] if few else []
-    return notes
+    return [note for note in notes if note]
+
+
+def _beyond(group: Group) -> str:
+    """Say that the last evaluation is of a policy that has played longer than the others; empty if it has not."""
+    ends = [run.rows[-1] for run in group.runs]
+    played, steps = (max(int(row[name]) for row in ends) for name in ("played", "env_steps"))
+    if played <= steps * (1 + MOST_BEYOND):
+        return ""
+    done = f"{group.method} finished its last rollout"
+    return f"{done}: its last evaluation is after {played:,} env steps, not {steps:,}."
 
 
 def _figure_title(found: Comparison, groups: Sequence[Group]) -> str:

@@ -131,6 +131,19 @@ def test_sb3_contrib_is_asked_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> 
     run(settings(Wall, CorridorTask), methods=["classic-raw"])
 
 
+@pytest.mark.parametrize(("n_steps", "played"), [(8, 64), (64, 256)])
+def test_a_last_rollout_that_goes_far_beyond_the_end_is_told(
+    n_steps: int, played: int, run: Any, tmp_path: Path
+) -> None:
+    classic = lmpolicy.ClassicSettings(n_envs=4, ppo={"n_steps": n_steps, "batch_size": 16, "n_epochs": 1})
+    found = run(methods=["lm", "classic-raw"], classic=classic)
+    assert {row["played"] for row in found.runs["classic-raw", 0] if row["env_steps"] == "64"} == {str(played)}
+    told = "classic-raw finished its last rollout: its last evaluation is after 256 env steps, not 64."
+    notes = (tmp_path / "found" / "table.md").read_text()
+    assert (told in notes) == (played > 64)
+    assert "lm finished" not in notes
+
+
 def test_own_players_stand_beside_the_methods(run: Any) -> None:
     class Rule:
         def __init__(self, env: Any, seed: int) -> None: ...
