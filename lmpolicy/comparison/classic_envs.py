@@ -74,7 +74,7 @@ class ClassicEnvs:
         :param facts: what the env says of itself.
         :param words: how words are read. Default: learnt from random play, where they are read at all.
         """
-        masked = method.helped and facts.phrases_differ
+        masked = method.is_masked(facts)
         found = cls(experiment, method, seed, masked, words)
         if method.base == RAW or words is not None:
             return found

@@ -179,7 +179,7 @@ def run_experiment(
     unfinished, models = (target / UNFINISHED if checkpoints else None), (target / MODELS if keep_models else None)
     cells = [Cell(experiment, Method.of(name), seed, facts, unfinished, models) for seed in seeds for name in names]
     waiting = cells_to_run(cells, read_runs(target), target)
-    learner_class(facts.phrases_differ and any(cell.method.helped for cell in waiting))  # fails before any work
+    learner_class(any(cell.method.is_masked(facts) for cell in waiting))  # fails before any work
     make_folder(target)
     left = {cell.key for cell in waiting}
     places = {name: place for place, name in enumerate(known_methods(experiment))}

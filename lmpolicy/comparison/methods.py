@@ -90,6 +90,13 @@ class Method:
         """Whether the weights of its language model were drawn for it, and are in no file afterwards."""
         return self.base == LM_RANDOM
 
+    def is_masked(self, facts: EnvFacts) -> bool:
+        """Return whether a network of its own learns with the mask of the legal actions.
+
+        :param facts: what the env says of itself.
+        """
+        return self.is_classic and self.helped and facts.phrases_differ
+
     def settings(self, experiment: Experiment) -> Hyperparameters:
         """Return the settings of the language model with as much of their help as the method is given.
 
@@ -197,7 +204,7 @@ def misfit(name: str, experiment: Experiment, facts: EnvFacts) -> str | None:
         return 'it chooses among phrases, and with action_mode="generate" answers are written'
     if method.base == RAW and facts.refused is not None:
         return facts.refused
-    if method.base == RAW and method.helped and facts.phrases_differ and not facts.discrete:
+    if method.base == RAW and method.is_masked(facts) and not facts.discrete:
         return "its legal actions are not known to a network whose actions are not Discrete; compare with classic-raw"
     return None
 

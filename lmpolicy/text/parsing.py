@@ -26,6 +26,8 @@ from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.number_actions import as_number, box_action, finite_action
 from lmpolicy.text.phrase_table import NUMBER, PhraseTable, phrase_table
 
+NUMBERS = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
+"""Spaces whose actions are numbers, which a text can give."""
 MAX_CHARACTERS = 65_536
 """Only so many characters at the end of an answer are read, because a model decides at the end."""
 MAX_QUOTED = 80
@@ -118,8 +120,7 @@ def is_readable(space: spaces.Space) -> bool:
 
     :param space: the env's action space.
     """
-    numbers = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-    return isinstance(space, numbers | spaces.Text)
+    return isinstance(space, (*NUMBERS, spaces.Text))
 
 
 def check_readable(phrases: Mapping[str, Any]) -> None:
@@ -229,7 +230,7 @@ def _last_phrase(text: str, table: PhraseTable) -> str | None:
 
 def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
     """Find the numbers that a text asks for, in the shape of the space."""
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+    if not isinstance(space, NUMBERS):
         raise ParseError(f"no text can be read as an action of {space}; override TextTask.extract_action")
     shape = () if isinstance(space, spaces.Discrete) else space.shape
     assert shape is not None
