@@ -36,9 +36,8 @@ def babyai_bot(env: gym.Env) -> Callable[[Prompt, dict[str, Any]], str]:
             f"the bot plays levels of BabyAI, not {level}: name a function of your own, module:function, which takes "
             "the prompt and the env's info and returns a phrase"
         )
-    if not env.has_wrapper_attr("read_answer"):
+    if not env.has_wrapper_attr("phrase_of"):
         raise TypeError(f"the bot answers in phrases, and {env} has none: wrap it in lmpolicy.TextObservationWrapper")
-    read = env.get_wrapper_attr("read_answer")
     bot: Any = None
     offered: dict[str, int] = {}
 
@@ -51,7 +50,7 @@ def babyai_bot(env: gym.Env) -> Callable[[Prompt, dict[str, Any]], str]:
             with contextlib.redirect_stdout(None):
                 bot = BabyAIBot(level)
         wanted = bot.replan(taken)
-        offered = {phrase: int(read(phrase).action) for phrase in prompt.actions}
+        offered = env.get_wrapper_attr("legal_actions")
         for phrase, action in offered.items():
             if action == wanted:
                 return phrase

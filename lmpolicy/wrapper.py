@@ -154,9 +154,13 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
 
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
+        return self._reading.prompt
+
+    @property
+    def _reading(self) -> Reading:
         if self._now is None:
-            raise gym.error.ResetNeeded("there is no prompt before env.reset()")
-        return self._now.prompt
+            raise gym.error.ResetNeeded("call env.reset() first: no episode has begun")
+        return self._now
 
     @property
     def fixed_phrases(self) -> tuple[str, ...] | None:
@@ -218,8 +222,8 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :raises TypeError: if the action is none of these, or the env returns something else than Gymnasium asks for.
         :raises ValueError: if the action is not legal now; the message lists what is.
         """
-        answer, before = self._read(action, self._random), self._now
-        assert before is not None
+        before = self._reading
+        answer = self._reader.read(action, before.legal, self._random)
         # The env gets a copy: if it clips or scales its action in place, the phrase keeps its action.
         observation, reward, terminated, truncated, info = step_env(self.env, copy.deepcopy(answer.action))
         self._now = None  # after an error in reading, only a reset helps: the env has moved on
@@ -234,10 +238,9 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
     @property
     def _change(self) -> Change | None:
         """Return what is done to the words of an observation."""
-        return self._leave_out if self.word_dropout and self.training else None
-
-    def _leave_out(self, text: str) -> str:
-        return leave_out_words(text, self.word_dropout, self._random)
+        if not self.word_dropout or not self.training:
+            return None
+        return lambda text: leave_out_words(text, self.word_dropout, self._random)
 
     def read_answer(self, action: int | np.integer | NDArray[Any] | str) -> ReadAnswer:
         """Find what the env would be given for an action now.
@@ -253,12 +256,27 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         :param action: as for :meth:`step`.
         :raises gymnasium.error.ResetNeeded: before the first reset.
         """
-        return self._read(action, copy.deepcopy(self._random))
+        return self._reader.read(action, self._reading.legal, copy.deepcopy(self._random))
 
-    def _read(self, action: Any, random: np.random.Generator) -> ReadAnswer:
-        if self._now is None:
-            raise gym.error.ResetNeeded("call env.reset() before env.step()")
-        return self._reader.read(action, self._now.legal, random)
+    @property
+    def legal_actions(self) -> dict[str, Any]:
+        """Return the phrases that are legal now, if any, each with the env action that it stands for.
+
+        :raises gymnasium.error.ResetNeeded: before the first reset.
+        """
+        return copy.deepcopy(dict(self._reading.legal))
+
+    def phrase_of(self, action: Any) -> str | None:
+        """Find the phrase to answer with for an action of the env itself.
+
+        Use it where something plays that knows nothing of words, such as a script or a policy of numbers.
+
+        :param action: an action of the env's own action space.
+        :return: the first legal phrase that stands for it; ``None`` if none does.
+        :raises gymnasium.error.ResetNeeded: before the first reset.
+        :raises ValueError: if the task's ``extract_action`` does not read this phrase as that.
+        """
+        return self._reader.phrase_of(action, self._reading.legal)
 
     def encode(self, observation: Any, info: dict[str, Any] | None = None) -> NDArray[np.uint8]:
         """Make the row of any observation.

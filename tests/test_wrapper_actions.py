@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,12 +73,17 @@ def test_refused_actions_change_nothing(action: Any, error: type[Exception]) -> 
 
 def test_before_reset() -> None:
     env = told("a", "b", render_mode="ansi")
-    with pytest.raises(ResetNeeded, match=r"env\.reset\(\) before env\.step"):
-        env.step(0)
-    with pytest.raises(ResetNeeded, match=r"no prompt before env\.reset"):
-        _ = env.prompt
-    with pytest.raises(ResetNeeded):
-        env.render()
+    looks: tuple[Callable[[], Any], ...] = (
+        lambda: env.step(0),
+        lambda: env.read_answer(0),
+        lambda: env.phrase_of(0),
+        lambda: env.legal_actions,
+        lambda: env.prompt,
+        env.render,
+    )
+    for look in looks:
+        with pytest.raises(ResetNeeded, match=r"call env\.reset\(\) first"):
+            look()
 
 
 def test_an_env_that_changes_its_action_in_place() -> None:

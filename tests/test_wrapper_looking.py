@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import types
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from helpers.masked_envs import Masked
-from helpers.toy_envs import Told, Toy
+from helpers.toy_envs import Corridor, CorridorTask, Told, Toy
 
 from lmpolicy import GenericTask, TextObservationWrapper
 
@@ -78,3 +79,57 @@ def test_prompts_that_encode_shortens_are_counted() -> None:
     with pytest.warns(UserWarning, match="was shortened"):
         env.encode(1, {"action_mask": [0, 1]})
     assert env.reset()[1]["prompt_truncated"] == 2
+
+
+def test_legal_actions_are_those_of_the_state() -> None:
+    env = TextObservationWrapper(Corridor(), CorridorTask())
+    env.reset(seed=0)
+    assert env.legal_actions == {"right": 1}
+    assert env.phrase_of(0) is None
+    env.step("right")
+    assert env.legal_actions == {"left": 0, "right": 1}
+    assert (env.phrase_of(0), env.phrase_of(np.int64(1)), env.phrase_of(np.array(1))) == ("left", "right", "right")
+
+
+class Work(Told):
+    """Names two actions of two numbers."""
+
+    action_texts: Any = types.MappingProxyType({"rest": np.array([0, 0]), "work fast": np.array([1, 2])})
+
+
+@pytest.mark.parametrize(("mode", "task"), [("score", GenericTask), ("score", Work), ("generate", Work)])
+def test_phrases_for_actions_of_several_numbers(mode: str, task: Any) -> None:
+    space = spaces.MultiDiscrete([2, 3])
+    env = TextObservationWrapper(Toy(spaces.Discrete(3), space), task, action_mode=mode)
+    env.reset(seed=0)
+    for phrase, action in env.legal_actions.items():
+        assert env.phrase_of(action.tolist()) == env.phrase_of(action.astype(np.int32)) == phrase
+        action += 1  # a copy: the env's own actions stay as they are
+    np.testing.assert_array_equal(list(env.legal_actions.values())[-1], [1, 2])
+    assert env.phrase_of(np.array([1, 3])) is None
+
+
+def test_an_env_without_phrases_has_none_for_an_action() -> None:
+    env = TextObservationWrapper(Toy(spaces.Discrete(3), spaces.Box(-1, 1, (2,))), action_mode="generate")
+    env.reset(seed=0)
+    assert env.legal_actions == {}
+    assert env.phrase_of(np.zeros(2, np.float32)) is None
+
+
+class Bracketed(Told):
+    """Reads an action in brackets alone."""
+
+    def extract_action(self, response: str) -> Any:
+        return {"[left]": 0, "[right]": 1}.get(response)
+
+
+@pytest.mark.parametrize("rule", ["penalize", "raise"])
+def test_a_phrase_that_the_task_does_not_read_is_no_answer(rule: str) -> None:
+    env = TextObservationWrapper(
+        Toy(spaces.Discrete(3), spaces.Discrete(2)), Bracketed(), action_mode="generate", on_parse_error=rule
+    )
+    env.reset(seed=0)
+    assert env.read_answer("[right]").action == 1
+    assert env.legal_actions == {"left": 0, "right": 1}
+    with pytest.raises(ValueError, match=r"'right' stands for the action 1, but .* let it read a phrase alone, too"):
+        env.phrase_of(1)

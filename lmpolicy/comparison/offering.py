@@ -28,8 +28,7 @@ def find_phrases(settings: Hyperparameters, steps: int, seed: int) -> dict[str, 
     env.reset(seed=seed)
     random, found = np.random.default_rng(seed), dict[str, Any]()
     for _ in range(steps):
-        for phrase in env.prompt.actions:
-            action = env.read_answer(phrase).action
+        for phrase, action in env.legal_actions.items():
             if phrase not in found and len(found) < MOST_PHRASES:
                 found[phrase] = action
             elif phrase in found and not same_action(found[phrase], action):

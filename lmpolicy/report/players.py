@@ -19,7 +19,6 @@ from lmpolicy.text.spaces import TextSpace
 from lmpolicy.training.deciding import decide
 from lmpolicy.training.imitation.playing import Player as Function
 from lmpolicy.training.imitation.playing import Predictor
-from lmpolicy.training.imitation.recorded import phrase_of
 from lmpolicy.wrapper import TextObservationWrapper
 
 
@@ -133,7 +132,7 @@ class _Numbers:
             observation, state=self._state, episode_start=self._starts, deterministic=self.deterministic
         )
         self._starts = np.array([False])
-        phrase = phrase_of(words, prompt, action)
+        phrase = words.phrase_of(action)
         if phrase is None:
             raise ValueError(
                 f"no legal phrase stands for the action {action!r} of the model: make the wrapper with a task that "
@@ -161,8 +160,8 @@ class _Numbers:
         if not isinstance(space, spaces.Discrete):
             return None, value
         chances = policy.get_distribution(tensor).distribution.probs[0].tolist()  # type: ignore[union-attr]
-        actions = {phrase: words.read_answer(phrase).action for phrase in words.prompt.actions}
-        return {phrase: chances[int(action) - int(space.start)] for phrase, action in actions.items()}, value
+        actions = words.legal_actions.items()
+        return {phrase: chances[int(action) - int(space.start)] for phrase, action in actions}, value
 
 
 class _Rows:

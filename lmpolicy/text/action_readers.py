@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from lmpolicy.models import find
 from lmpolicy.text.describing import describe_space
+from lmpolicy.text.env_actions import same_action
 from lmpolicy.text.listing import list_phrases
 from lmpolicy.text.parse_errors import ParseErrorRule
 from lmpolicy.text.parsing import ParsedAction, ParseError, check_readable, is_readable, match_action
@@ -69,6 +70,26 @@ class ActionReader(ABC):
         :raises TypeError: if ``given`` is of another kind.
         :raises ValueError: if ``given`` is not legal; the message lists what is.
         """
+
+    def phrase_of(self, action: Any, legal: Mapping[str, Any]) -> str | None:
+        """Find the phrase to answer with for an action of the env.
+
+        :param action: an action of the env's own action space.
+        :param legal: the legal phrases, each with its env action.
+        :return: the first that stands for it; ``None`` if none does.
+        :raises ValueError: if this reader would read the phrase as something else.
+        """
+        phrase = next((phrase for phrase, own in legal.items() if same_action(own, action)), None)
+        if phrase is not None and not self._understands(phrase, legal):
+            raise ValueError(
+                f"{phrase!r} stands for the action {action!r}, but the task's extract_action does not read it so: let "
+                "it read a phrase alone, too"
+            )
+        return phrase
+
+    def _understands(self, phrase: str, legal: Mapping[str, Any]) -> bool:
+        """Check whether a phrase, given as an answer, is read as its action."""
+        return True
 
 
 class PhraseReader(ActionReader):
@@ -207,6 +228,12 @@ class AnswerReader(ActionReader):
             if self.rule.raises:
                 raise
         return self._answer(text, self.rule.substitute(legal, random), parse_error=True)
+
+    def _understands(self, phrase: str, legal: Mapping[str, Any]) -> bool:
+        try:
+            return same_action(self._extract(phrase, legal).action, legal[phrase])
+        except ParseError:
+            return False
 
     def _extract(self, text: str, legal: Mapping[str, Any]) -> ParsedAction:
         """Let the task read an answer, and check what it returns."""

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from lmpolicy.text.prompt import Prompt
 from lmpolicy.training.imitation.demonstration import UNKNOWN, Demonstration, EnvWords, forget_rewards
 from lmpolicy.training.imitation.demonstration_files import counted_reasons
 from lmpolicy.wrapper import TextObservationWrapper
@@ -98,31 +96,12 @@ def _replay(words: TextObservationWrapper, episode: Any) -> Iterator[Demonstrati
             raise ValueError(
                 "the env's actions have no phrases: make the wrapper with action_bins, or with a task that names them"
             )
-        phrase = phrase_of(words, prompt, _entry(episode.actions, place))
+        phrase = words.phrase_of(_entry(episode.actions, place))
         reward, name = float(episode.rewards[place]), int(episode.id)
         cut = bool(episode.truncations[place]) and not bool(episode.terminations[place])
         known = phrase is not None
         yield Demonstration(prompt=prompt, action=phrase, reward=reward, episode=name, truncated=cut) if known else None
         words.step(phrase or prompt.actions[0])
-
-
-def phrase_of(words: TextObservationWrapper, prompt: Prompt, action: Any) -> str | None:
-    """Return the legal phrase that stands for an action of the env.
-
-    :param words: env in words, after a reset.
-    :param prompt: what the agent reads now.
-    :param action: action of the env itself.
-    :return: ``None`` if no phrase stands for it.
-    """
-    same = (phrase for phrase in prompt.actions if _equal(words.read_answer(phrase).action, action))
-    return next(same, None)
-
-
-def _equal(mine: Any, recorded: Any) -> bool:
-    if isinstance(mine, Mapping | tuple):
-        return str(mine) == str(recorded)
-    one, two = np.asarray(mine), np.asarray(recorded)
-    return one.shape == two.shape and bool(np.all(one == two))
 
 
 def _load(name: str) -> Any:
