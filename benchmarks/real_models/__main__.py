@@ -27,11 +27,11 @@ beside its results, which git ignores.
 
 A cell is a task, a method and a seed. One that is complete is never run again. One of a language model keeps a
 checkpoint of each rollout in a folder named unfinished, which git ignores, until it is complete: interrupted or killed,
-it goes on from there, with the same numbers where the state of its envs can be copied, and repeats no evaluation. Each
-cell has one thread, and with --jobs, several run side by side in processes of their own. Different commands may run at
-the same time, with different tasks, methods or seeds. The folder of a task has a folder for each language model, and
-for each variant of its settings, with runs.csv; real_models.md, real_models_summary.csv and the figures
-are made from all that is complete.
+it goes on from there, with the same numbers where the state of its envs can be copied, and repeats no evaluation. With
+--jobs, several run side by side in processes of their own, and share the CPU threads; the bundled LM and small networks
+compute with one. Different commands may run at the same time, with different tasks, methods or seeds; then set
+OMP_NUM_THREADS=1. The folder of a task has a folder for each language model, and for each variant of its settings, with
+runs.csv; real_models.md, real_models_summary.csv and the figures are made from all that is complete.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser, output: Path) -> None:
     parser.add_argument("--steps", type=positive, help="env steps of training; default: those of the task")
     parser.add_argument("--every", type=positive, help="env steps between evaluations; default: those of the task")
     parser.add_argument("--episodes", type=positive, help="per evaluation; default: those of the task")
-    parser.add_argument("--jobs", type=positive, default=1, help="cells side by side, each with one thread")
+    parser.add_argument("--jobs", type=positive, default=1, help="cells side by side")
     parser.add_argument("--device", default="cpu", help="of the language models: auto, cpu, cuda")
     parser.add_argument("--output", type=Path, default=output, help="folder for what is written")
     parser.add_argument("--table", action="store_true", help="run nothing; write and print the table")

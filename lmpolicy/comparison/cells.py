@@ -12,7 +12,7 @@ from typing import Any
 import torch as th
 from stable_baselines3 import PPO
 
-from lmpolicy.comparison.evaluating import GridEvaluation, evaluate, one_thread
+from lmpolicy.comparison.evaluating import GridEvaluation, evaluate
 from lmpolicy.comparison.experiment import Experiment
 from lmpolicy.comparison.fingerprints import fingerprint
 from lmpolicy.comparison.keeping import keep
@@ -66,6 +66,8 @@ class Cell:
     """Folder in which trainings of language models are kept until they are complete. None: they are not kept."""
     models: Path | None = None
     """Folder for what was learnt. None: it is not kept."""
+    free_threads: int = 1
+    """CPU threads that nothing else needs while the cell runs."""
 
     def __str__(self) -> str:
         return f"{self.experiment.name} {self.method.name} seed {self.seed}"
@@ -74,6 +76,15 @@ class Cell:
     def key(self) -> tuple[str, int]:
         """Return what tells the cell from others of its comparison."""
         return self.method.name, self.seed
+
+    @property
+    def threads(self) -> int:
+        """Return how many CPU threads compute.
+
+        Small networks, and the bundled LM, gain nothing from more than one.
+        """
+        has_own_model = self.method.is_lm and self.experiment.settings.model is not None
+        return self.free_threads if has_own_model else 1
 
     @property
     def settings(self) -> str:
@@ -106,7 +117,7 @@ def run(cell: Cell, tell: Callable[[str], None] = print) -> list[Row]:
     :return: two rows for each entry of the grid: with the most likely and with sampled actions. What does not learn
         has one entry, and random play has no most likely action.
     """
-    one_thread()
+    th.set_num_threads(cell.threads)
     prepared = prepare(cell.experiment, cell.method, cell.seed, cell.facts, cell.kept)
     with prepared.stack:
         rows = _Rows(cell, prepared, tell)

@@ -106,8 +106,9 @@ def compare(
     :param steps: env steps of training. Default: those of the settings. They are rounded up to whole rollouts of the
         language model, and are the same for all methods; a classic one finishes its last rollout.
     :param folder: folder to write to, of this env alone.
-    :param processes: number of cells that run at a time, each in a process of its own with one thread. Default: the
-        number of CPU cores. 1: in this process, for envs that cannot be made in another.
+    :param processes: number of cells that run at a time, each in a process of its own. Default: the number of CPU
+        cores. 1: in this process, for envs that cannot be made in another. A language model other than the bundled one
+        computes with as many threads as PyTorch has for each of them; all else with one, which is enough.
     :param checkpoints: whether a cell of a language model keeps a checkpoint of each rollout, and goes on from the
         newest after an interruption, without repeating an evaluation. For cells that take hours; each rollout takes a
         little longer. Checkpoints of a cell are removed when it is complete. Classic cells begin anew.

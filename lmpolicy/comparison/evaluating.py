@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -289,8 +288,3 @@ class Masked:
             observation, state, episode_start, deterministic, action_masks=masks
         )
         return found
-
-
-def one_thread() -> None:
-    """Let torch use one thread: cells run side by side, and small networks gain nothing from more."""
-    th.set_num_threads(1)

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -47,7 +48,7 @@ def run_here(cells: Sequence[Cell], done: Done) -> None:
     try:
         for cell in cells:
             try:
-                rows = run(cell)
+                rows = run(replace(cell, free_threads=threads))
             except Exception as error:
                 traceback.print_exc()
                 failed.append(f"{cell}: {_told(error, cell)}")
@@ -67,15 +68,18 @@ def run_in_processes(cells: Sequence[Cell], processes: int, done: Done) -> None:
     :raises ValueError: if the env cannot be made in another process; the message says what can be.
     :raises CellError: at the end, if cells failed.
     """
+    import torch as th
+
     context = _context()
     _rehearse(context, cells[0])
+    share = max(1, th.get_num_threads() // min(processes, len(cells)))
     waiting, failed = list(cells), []
     running: dict[int, tuple[BaseProcess, Connection, Cell]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 cell = waiting.pop(0)
-                process, answers = _start(context, _run_cell, cell)
+                process, answers = _start(context, _run_cell, replace(cell, free_threads=share))
                 running[process.sentinel] = process, answers, cell
             for sentinel in wait([*running, *(answers for _, answers, _ in running.values())]):
                 found = next((key for key, (_, answers, _) in running.items() if sentinel in (key, answers)), None)

@@ -151,6 +151,26 @@ def test_one_process_leaves_threads_as_they_were() -> None:
         th.set_num_threads(1)
 
 
+@pytest.mark.parametrize(("processes", "share"), [(1, "4"), (8, "2")])
+def test_a_real_model_has_the_threads_that_are_left(processes: int, share: str, llama: str, tmp_path: Path) -> None:
+    import torch as th
+
+    settings = Hyperparameters(Side, task=SideTask, model=llama, total_timesteps=32, n_envs=4, n_steps=8)
+    th.set_num_threads(4)
+    try:
+        compare(
+            settings, seeds=[0], methods=["lm", "random"], episodes=4, play=16, folder=tmp_path, processes=processes
+        )
+    finally:
+        th.set_num_threads(1)
+    threads = {key[0]: {row["threads"] for row in rows} for key, rows in read_runs(tmp_path).items()}
+    assert threads == {"lm": {share}, "random": {"1"}}
+
+
+def test_the_bundled_model_has_one_thread() -> None:
+    assert replace(cell(method="lm"), free_threads=4).threads == 1
+
+
 def test_cells_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
