@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -32,7 +33,6 @@ from benchmarks.real_models.kept import require_training
 from benchmarks.real_models.methods import METHODS, folder_of, method_named, settings_for
 from benchmarks.real_models.parts import PLANS
 from lmpolicy import Hyperparameters, LMActorCriticPolicy
-from lmpolicy.comparison.evaluating import one_thread
 from lmpolicy.comparison.methods import LM
 from lmpolicy.files import write_table
 from lmpolicy.text.spaces import TextSpace
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"--every and --steps are whole rollouts of {rollout} env steps")
     if args.kept is not None:
         require_training(parser, args.kept, args.task)
-    one_thread()
+    th.set_num_threads(1)
     if args.kept is None:
         rows = watch(settings, args.seed, every, args.steps, args.episodes)
     else:

@@ -29,7 +29,6 @@ from benchmarks.learning.tasks import BY_NAME, lm_settings
 from benchmarks.real_models.kept import require_training
 from benchmarks.real_models.methods import folder_of, method_named, settings_for
 from lmpolicy import LMActorCriticPolicy
-from lmpolicy.comparison.evaluating import one_thread
 from lmpolicy.files import write_table
 
 TASK, FILE = "frozenlake-slippery", "lake_values.csv"
@@ -123,7 +122,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    one_thread()
+    th.set_num_threads(1)
     method = method_named(args.method)
     model = PPO.load(args.file, device="cpu")
     settings = settings_for(method.model, method.variant, args.set)(lm_settings(BY_NAME[TASK]))
