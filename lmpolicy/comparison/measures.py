@@ -96,9 +96,9 @@ class FinishedRun:
 
     @property
     def hardware(self) -> str:
-        """Return what it ran on."""
-        row = self.rows[0]
-        threads = f"{row['threads']} thread{'s' if row['threads'] != '1' else ''}"
+        """Return what it ran on. A training that was interrupted may have gone on with more threads, or fewer."""
+        row, counts = self.rows[0], sorted({int(row["threads"]) for row in self.rows})
+        threads = f"{' and '.join(map(str, counts))} thread{'s' if counts != [1] else ''}"
         return f"{row['processor']}, {threads}, torch {row['torch']}"
 
     @property

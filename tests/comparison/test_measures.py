@@ -54,6 +54,13 @@ def test_what_is_only_sampled_counts_as_either() -> None:
     assert run.final() == run.final(sampled=True) == 2
 
 
+def test_threads_of_a_training_that_went_on_with_others_are_all_named() -> None:
+    one, other = rows({0: 1.0}), rows({100: 2.0}, threads="2")
+    assert FinishedRun(one).hardware == "cpu, 1 thread, torch 2"
+    assert FinishedRun(other).hardware == "cpu, 2 threads, torch 2"
+    assert FinishedRun([*one, *other]).hardware == "cpu, 1 and 2 threads, torch 2"
+
+
 def test_intervals() -> None:
     assert interval([1.0, 2.0]) is None
     assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
