@@ -49,7 +49,8 @@ class Comparison:
 
         :param method: name of the method.
         :param seed: of the training.
-        :raises FileNotFoundError: if nothing was kept; the message says what is, and how to keep it.
+        :raises FileNotFoundError: if nothing was kept, or the cell's rows were deleted; the message says what is kept,
+            and how to keep it.
         """
         path = model_file(self.folder / MODELS, method, seed)
         if not path.exists():
@@ -58,6 +59,11 @@ class Comparison:
                 f"{path} is not there; kept are: {there}. compare(..., keep_models=True) keeps what a cell has learnt "
                 "when it is complete, but for random weights. Of a cell that was complete before, delete the rows in "
                 "runs.csv to run it again"
+            )
+        if (method, seed) not in self.runs:
+            raise FileNotFoundError(
+                f"{path} is what a cell had learnt whose rows are no longer in runs.csv: call compare(..., "
+                f"keep_models=True) with method {method!r} and seed {seed} to run it again"
             )
         return path
 

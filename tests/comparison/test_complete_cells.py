@@ -165,6 +165,15 @@ def test_no_model_is_handed_out_for_the_rows_of_another(run: Any, tmp_path: Path
     assert not [*(tmp_path / "found" / "models").iterdir()]
 
 
+def test_no_model_is_handed_out_whose_rows_were_deleted(run: Any, tmp_path: Path) -> None:
+    run(methods=["classic-raw"], keep_models=True)
+    (tmp_path / "found" / "runs.csv").unlink()
+    found = run(methods=["random"])
+    for ask in (found.model, found.model_env):
+        with pytest.raises(FileNotFoundError, match=r"no longer in runs\.csv: .*'classic-raw' and seed 0"):
+            ask("classic-raw", 0)
+
+
 def test_scaled_observations_of_a_model_are_recorded(run: Any) -> None:
     found = run(methods=["classic-raw"], keep_models=True, classic=replace(SMALL, normalize=True), steps=256)
     envs = found.model_env("classic-raw", 0)
