@@ -80,7 +80,7 @@ class Comparison:
         :raises ValueError: if the cell was run with other settings than this comparison; the message says what to do.
         """
         path, facts = self.model(method, seed), EnvFacts.of(self.experiment)
-        rows = self.runs.get((method, seed), [])
+        rows = self.runs[method, seed]
         if {row["settings"] for row in rows} != {fingerprint(self.experiment, Method.of(method), facts)}:
             raise ValueError(
                 f"{path} was learnt with other settings than those of this comparison: call compare with those of that "
