@@ -26,6 +26,7 @@ from lmpolicy.envs.taxi import Taxi
 from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
 from lmpolicy.envs.textworld_express import TextWorldExpress
 from lmpolicy.envs.tomato_salad import TomatoSalad
+from lmpolicy.text.action_masks import HARMLESS
 from lmpolicy.text.task import TextTask
 
 __all__ = [
@@ -101,13 +102,6 @@ PACKAGES: dict[type[TextTask], str] = {
     TicTacToe: "pettingzoo",
 }
 """The package that has the envs of a family, unless they are made here: an extra of lmpolicy with the same name."""
-
-HARMLESS = (
-    *(gym.wrappers.ClipAction, gym.wrappers.RescaleAction, gym.wrappers.StickyAction),
-    *(gym.wrappers.DelayObservation, gym.wrappers.DtypeObservation, gym.wrappers.FilterObservation),
-    *(gym.wrappers.FlattenObservation, gym.wrappers.RescaleObservation, gym.wrappers.ReshapeObservation),
-)
-"""Wrappers that leave each value its meaning where they leave the spaces as they are."""
 
 
 def task_for(env: gym.Env) -> TextTask | None:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
+from lmpolicy.envs._textworld_games import chosen_game
 from lmpolicy.envs.textworld import CHARACTERS, LONGEST, PARTS
 from lmpolicy.text.counts import is_count
 
@@ -74,14 +75,15 @@ class JavaGame(gym.Env):
         """Start a game that is drawn at random.
 
         :param seed: decides which games this reset and the following ones draw. Nothing else is random.
-        :param options: ``{"game": i}`` starts the i-th of the split.
+        :param options: ``{"game": i}`` starts the i-th of the split, counted from 0.
+        :raises ValueError: if there is no such game.
         """
         super().reset(seed=seed)
         if self._game is None:
             self._game = self._open()
         numbers = self._numbers()[: self.games]
         drawn = int(self.np_random.integers(len(numbers)))
-        self._feedback, known = self._start(numbers[(options or {}).get("game", drawn)])
+        self._feedback, known = self._start(numbers[chosen_game(options, drawn, len(numbers))])
         observation, self._score, _, info = self._told(known)
         return {**observation, "feedback": ""}, info
 

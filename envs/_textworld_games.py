@@ -193,3 +193,17 @@ def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> 
 
 if __name__ == "__main__":
     main()
+
+
+def chosen_game(options: dict[str, Any] | None, drawn: int, games: int) -> int:
+    """Return the number of the game that a reset starts.
+
+    :param options: options of the reset, with the number as ``"game"``, or without.
+    :param drawn: number of the game that was drawn at random.
+    :param games: how many there are.
+    :raises ValueError: if there is no such game.
+    """
+    chosen = (options or {}).get("game", drawn)
+    if not is_count(chosen, 0) or chosen >= games:
+        raise ValueError(f'options={{"game": i}} starts the i-th of {games} games, counted from 0; got {chosen!r}')
+    return int(chosen)

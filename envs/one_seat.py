@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from lmpolicy.text.action_masks import mask_size
 from lmpolicy.text.task import TextTask
 
 Opponent = Callable[[Any, NDArray[Any] | None, np.random.Generator], Any]
@@ -95,8 +96,7 @@ class OneSeat(gym.Env):
         """Return which actions are legal now: one truth value for each."""
         if self._mask is not None:
             return self._mask
-        assert isinstance(self.action_space, spaces.Discrete)
-        return np.ones(int(self.action_space.n), dtype=bool)
+        return np.ones(mask_size(self.action_space), dtype=bool)
 
     def render(self) -> Any:
         """Render the game."""

@@ -26,7 +26,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from lmpolicy.envs._textworld_games import make_games, require_textworld, unscored
+from lmpolicy.envs._textworld_games import chosen_game, make_games, require_textworld, unscored
 from lmpolicy.text.task import TextTask
 
 LONGEST, LONGEST_COMMAND = 8192, 100
@@ -131,11 +131,12 @@ class TextWorldEnv(gym.Env):
         """Start a game that is drawn at random.
 
         :param seed: decides which games this reset and the following ones draw. Nothing else is random.
-        :param options: ``{"game": i}`` starts the i-th.
+        :param options: ``{"game": i}`` starts the i-th, counted from 0.
+        :raises ValueError: if there is no such game.
         """
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(len(self.files)))
-        file = self.files[(options or {}).get("game", drawn)]
+        file = self.files[chosen_game(options, drawn, len(self.files))]
         if file != self._file:
             self._start(file)
         self._state, self._score, self._way_back, self._commands = self._running.reset(), 0, "", []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lmpolicy.envs import task_for
 from lmpolicy.text.action_masks import masked
 from lmpolicy.text.action_readers import ReadAnswer
-from lmpolicy.text.binding import bind_task
+from lmpolicy.text.binding import bind_task, find_masks
 from lmpolicy.text.env_checks import check_arguments
 from lmpolicy.text.env_results import reset_env, step_env
 from lmpolicy.text.env_words import Change, EnvWords, Reading
@@ -207,7 +207,7 @@ class TextObservationWrapper(gym.Wrapper, RecordConstructorArgs):
         observation, info = reset_env(self.env, seed, options)
         if seed is not None:
             self._random = np.random.default_rng(seed)
-        self._now = None
+        self._now, self._action_masks = None, self._action_masks or find_masks(self.task, self.env)
         self._now = self._words.first(observation, masked(info, self._action_masks), self._change)
         return self._now.row, {**info, "prompt_truncated": self._words.composer.shortened}
 

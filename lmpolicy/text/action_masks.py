@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,12 @@ from gymnasium import spaces
 
 log = logging.getLogger(__name__)
 
+HARMLESS = (
+    *(gym.wrappers.ClipAction, gym.wrappers.RescaleAction, gym.wrappers.StickyAction),
+    *(gym.wrappers.DelayObservation, gym.wrappers.DtypeObservation, gym.wrappers.FilterObservation),
+    *(gym.wrappers.FlattenObservation, gym.wrappers.RescaleObservation, gym.wrappers.ReshapeObservation),
+)
+"""Wrappers that leave each value its meaning where they leave the spaces as they are."""
 MASK = "action_mask"
 """The key of ``info`` with the mask, as in Gymnasium's Taxi."""
 MASKS = "action_masks"
@@ -31,6 +38,24 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
         layer = layer.env if isinstance(layer, gym.Wrapper) else None
 
 
+def warn_if_actions_change(env: gym.Env, layer: gym.Env, what: str) -> None:
+    """Warn where a wrapper may give an action another meaning than the layer below it, whose words or mask are used.
+
+    :param env: an env, wrapped or not.
+    :param layer: the layer that is asked.
+    :param what: what the layer says, such as ``"action_masks"``.
+    """
+    while env is not layer and isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.ActionWrapper) and not isinstance(env, HARMLESS):
+            name, below = type(env).__name__, type(layer).__name__
+            warnings.warn(
+                f"{name} may change actions within their space, but {what} are those of {below} below it: give {name} "
+                f"{what} of its own, or wrap the bare env",
+                stacklevel=3,
+            )
+        env = env.env
+
+
 def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
     """Find what says which actions are legal now.
 
@@ -41,20 +66,29 @@ def find_action_masks(env: gym.Env) -> Callable[[], Any] | None:
     """
     if not is_maskable(env.action_space):
         return None
-    return next((partial(_ask, layer) for layer in layers(env) if _has_masks(layer)), None)
+    layer = next(filter(_has_masks, layers(env)), None)
+    if layer is None:
+        return None
+    warn_if_actions_change(env, layer, MASKS)
+    return partial(_ask, layer)
 
 
 def _has_masks(layer: gym.Env) -> bool:
     found = inspect.getattr_static(layer, MASKS, None)  # a property may have no value before the first reset
     if callable(found) and needs_argument(getattr(layer, MASKS)):
-        log.warning(
-            "masks of %s.%s are not used, because it needs an argument: let it need none, or set action_mask = False "
-            "on the task if every action is legal",
-            type(layer).__name__,
-            MASKS,
-        )
+        _tell_of_argument(type(layer).__name__)
         return False
     return callable(found) or isinstance(found, property | list | tuple | np.ndarray)
+
+
+@cache  # an env without masks is asked again when it is reset
+def _tell_of_argument(env: str) -> None:
+    log.warning(
+        "masks of %s.%s are not used, because it needs an argument: let it need none, or set action_mask = False "
+        "on the task if every action is legal",
+        env,
+        MASKS,
+    )
 
 
 def needs_argument(method: Callable[..., Any]) -> bool:
@@ -93,7 +127,7 @@ def shows_mask(observation: Any, space: spaces.Space) -> bool:
     """
     if not isinstance(observation, Mapping) or MASK not in observation or not is_maskable(space):
         return False
-    return np.size(observation[MASK]) == sum(_columns(space)[1])
+    return np.size(observation[MASK]) == mask_size(space)
 
 
 class ActionMask:
@@ -156,6 +190,14 @@ def is_maskable(space: spaces.Space) -> bool:
     :param space: the env's own action space.
     """
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def mask_size(space: spaces.Space) -> int:
+    """Return how many truth values a mask of a space has.
+
+    :param space: Discrete, MultiDiscrete or MultiBinary, see :func:`is_maskable`.
+    """
+    return sum(_columns(space)[1])
 
 
 def _columns(space: spaces.Space) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from lmpolicy.text.action_masks import layers, needs_argument
+from lmpolicy.text.action_masks import layers, needs_argument, warn_if_actions_change
 from lmpolicy.text.mujoco_names import actuator_names
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ def find_action_names(env: gym.Env) -> tuple[str, ...] | None:
         for source in _sources(layer):
             names = _listed(source, env.action_space)
             if names is not None:
+                warn_if_actions_change(env, layer, "action_names")
                 return _in_words(names)
             log.info("names of actions that do not fit %s are not used: %s", env.action_space, source)
     return None
@@ -52,23 +53,24 @@ def names_of(layer: gym.Env, attribute: str) -> Any:
     :param layer: an env or a wrapper.
     :param attribute: name of the attribute or the method.
     :return: ``None`` if there is neither, the method needs an argument, or it is not implemented.
-    :raises ValueError: if the method raises another error; the message says how to do without it.
+    :raises ValueError: if the method, or a property, raises another error; the message says how to do without it.
     """
-    found = getattr(layer, attribute, None)
-    if not callable(found) or isinstance(found, EnumMeta):
-        return found
-    if needs_argument(found):
-        log.info("names of %s.%s are not used, because it needs an argument", type(layer).__name__, attribute)
-        return None
     try:
+        found = getattr(layer, attribute, None)
+        if not callable(found) or isinstance(found, EnumMeta):
+            return found
+        if needs_argument(found):
+            log.info("names of %s.%s are not used, because it needs an argument", type(layer).__name__, attribute)
+            return None
         return found()
     except NotImplementedError:
         log.info("names of %s.%s are not used, because it is not implemented", type(layer).__name__, attribute)
         return None
     except Exception as error:
         names = "action_names" if "action" in attribute else "names"
+        call = "()" if callable(getattr(type(layer), attribute, None)) else ""
         raise ValueError(
-            f"{type(layer).__name__}.{attribute}() was asked for names and raised {type(error).__name__}: {error}. "
+            f"{type(layer).__name__}.{attribute}{call} was asked for names and raised {type(error).__name__}: {error}. "
             f"Repair it, or pass GenericTask({names}=()) to do without these names, or {names}=... with your own"
         ) from error
 

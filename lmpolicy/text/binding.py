@@ -27,6 +27,18 @@ def bind_task(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
         raise TypeError(
             f"{type(task).__name__} reads its words from an env of another kind than {env.unwrapped}: {error}"
         ) from error
+    return find_masks(task, env)
+
+
+def find_masks(task: TextTask, env: gym.Env) -> Callable[[], Any] | None:
+    """Find what says which actions are legal, and tell the task whether there is such a thing.
+
+    An attribute may appear when the env is first reset.
+
+    :param task: a task that is bound to the env.
+    :param env: the env.
+    :return: see :func:`bind_task`.
+    """
     masks = find_action_masks(env) if task.action_mask else None
     task.is_masked = masks is not None
     return masks

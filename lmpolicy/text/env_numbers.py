@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
+from lmpolicy.text.action_masks import HARMLESS
 from lmpolicy.text.action_names import names_of
 from lmpolicy.text.mujoco_names import observation_names
 from lmpolicy.text.named_parts import Part
@@ -41,9 +42,15 @@ def find_number_names(env: gym.Env) -> Part | None:
                 return name_numbers(env.observation_space, names, None if scaled else units)
             except ValueError as error:
                 log.info("names of numbers are not used: %s", error)
-        scaled = scaled or "Observation" in type(layer).__name__  # a wrapper that may have changed the numbers
+        scaled = scaled or _may_change_numbers(layer)
         layer = layer.env if isinstance(layer, gym.Wrapper) else None
     return None
+
+
+def _may_change_numbers(layer: gym.Env) -> bool:
+    """Say whether a layer may show other numbers than the env below, as far as its type tells."""
+    observes = isinstance(layer, gym.ObservationWrapper) or "Observation" in type(layer).__name__
+    return observes and not isinstance(layer, HARMLESS)
 
 
 def _sources(layer: gym.Env) -> Iterator[tuple[Names, Units | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,19 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lmpolicy.text.phrase_table import MINUS
+from lmpolicy.text.phrase_table import MINUS, NUMBER, with_plain_minus
+
+_BULLET = rf"\n\s*[{MINUS}*•] "
+_SIGN_APART = re.compile(rf"(?:(?<=[\[(,=])|\A(?![^\n]*{_BULLET}))\s*[{MINUS}] +(?=[\d.])")
+"""A sign that stands apart from its number, at the beginning or in a list: "[- 0.5, 1]". Bullets are none."""
+
+
+def numbers_in(text: str) -> list[int | float]:
+    """List the numbers in a text.
+
+    :param text: any text.
+    """
+    return [as_number(match.group()) for match in NUMBER.finditer(_SIGN_APART.sub("-", text))]
 
 
 def as_number(literal: str) -> int | float:
@@ -22,7 +35,7 @@ def as_number(literal: str) -> int | float:
     :param literal: digits with sign, point and exponent.
     :return: an int where there is neither point nor exponent; an infinite float beyond what a float holds.
     """
-    literal = literal.strip().replace(MINUS, "-")
+    literal = with_plain_minus(literal.strip())
     number = float(literal)
     whole = math.isfinite(number) and literal.lstrip("+-").isdecimal()
     return int(Decimal(literal)) if whole else number  # int(str) refuses thousands of leading zeros

@@ -23,7 +23,7 @@ from lmpolicy.text.answer_parts import (
 )
 from lmpolicy.text.env_actions import is_action, same_action
 from lmpolicy.text.listing import list_phrases
-from lmpolicy.text.number_actions import as_number, box_action, finite_action
+from lmpolicy.text.number_actions import as_number, box_action, finite_action, numbers_in
 from lmpolicy.text.phrase_table import NUMBER, PhraseTable, phrase_table
 
 NUMBERS = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
@@ -32,6 +32,8 @@ MAX_CHARACTERS = 65_536
 """Only so many characters at the end of an answer are read, because a model decides at the end."""
 MAX_QUOTED = 80
 """An error message quotes so many characters of an answer."""
+_OF_ITEMS = " .:)(*_`\"'"
+"""Characters between the number of a list's item and the item."""
 JSON_CHARACTERS = 12
 """One character of a phrase takes at most so many in JSON, as two escapes."""
 
@@ -62,9 +64,10 @@ def extract_action(answer: str, space: spaces.Space, legal: Mapping[str, Any] | 
     flying is not legal, whatever else the answer says.
 
     With phrases, the action is a phrase (in upper or lower case); where none is named, a number stands for the phrase
-    with this number, or else for that with this index. Without phrases, the action is as many numbers as the space has,
-    or a text for a Text space. A sign belongs to its number. Of quotes, stars and brackets around an action, only
-    balanced pairs are removed. Only the last 65 536 characters are read, or more where a phrase is so long.
+    with this number, or else for that with this index, unless phrases hold several numbers. Without phrases, the action
+    is as many numbers as the space has, or a text for a Text space. A sign belongs to its number. Of quotes, stars and
+    brackets around an action, only balanced pairs are removed. Only the last 65 536 characters are read, or more where
+    a phrase is so long.
 
     Example:
         >>> extract_action('The dealer is weak. {"action": "stick"}', spaces.Discrete(2), {"stick": 0, "hit": 1}).action
@@ -213,7 +216,9 @@ def _marked_phrase(text: str, table: PhraseTable) -> str | None:
     if mention is not None and mention.start <= begin:
         return mention.phrase
     number = NUMBER.match(line, begin)
-    return (table.at(number.group()) if number else None) or _last_phrase(line, table)
+    if number and mention is not None and not line[number.end() : mention.start].strip(_OF_ITEMS):
+        return mention.phrase  # "1. stick" is the first item of a list
+    return (table.at_match(line, number) if number else None) or _last_phrase(line, table)
 
 
 def _unwrapped_phrase(text: str, table: PhraseTable) -> str | None:
@@ -225,7 +230,7 @@ def _last_phrase(text: str, table: PhraseTable) -> str | None:
     """Find the phrase that a text names last, or else the index that it names last."""
     for mention in deque(table.mentions(text), maxlen=1):
         return mention.phrase
-    return next(filter(None, (table.at(match.group()) for match in reversed(list(NUMBER.finditer(text))))), None)
+    return next(filter(None, (table.at_match(text, match) for match in reversed(list(NUMBER.finditer(text))))), None)
 
 
 def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
@@ -239,9 +244,9 @@ def _asked_numbers(text: str, space: spaces.Space) -> ParsedAction:
     if found is not None:
         values = list(_flatten(found.value))
     elif ends:
-        values = _numbers_in(text[ends[-1] :])[:count]
+        values = numbers_in(text[ends[-1] :])[:count]
     else:
-        values = _numbers_in(text)[-count:] if count else []
+        values = numbers_in(text)[-count:] if count else []
     if len(values) != count or not all(map(math.isfinite, values)):
         raise ParseError(f"{_quoted(text)} does not give {count} finite number(s) for {space}")
     if isinstance(space, spaces.Box):
@@ -268,11 +273,6 @@ def _asked_text(text: str, space: spaces.Text) -> str:
     if not isinstance(value, str) or isinstance(value, NumberLiteral) or not space.contains(value):
         raise ParseError(f"{_quoted(str(value))} is no action of {space}")
     return value
-
-
-def _numbers_in(text: str) -> list[int | float]:
-    """List the numbers in a text."""
-    return [as_number(match.group()) for match in NUMBER.finditer(text)]
 
 
 def _flatten(value: Any) -> Iterator[int | float]:

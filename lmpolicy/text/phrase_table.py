@@ -9,14 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-MINUS = "\N{MINUS SIGN}"
+MINUS = (
+    "-\N{MINUS SIGN}\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{FIGURE DASH}\N{EN DASH}"
+    "\N{SMALL HYPHEN-MINUS}\N{FULLWIDTH HYPHEN-MINUS}"
+)
+"""Characters that are the sign of a number, as models write it."""
 # The underscores of _left_ and __left__ are decoration; that of go_left is part of a word.
 _BEFORE = r"(?<![^\W_])(?<![^\W_]_)(?<![^\W_]__)"
 _AFTER = r"(?!_{0,2}[^\W_])"
-NUMBER = re.compile(rf"{_BEFORE}(?<!\.)[-+{MINUS}]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+{MINUS}]?\d+)?{_AFTER}")
+NUMBER = re.compile(rf"{_BEFORE}(?<!\.)[{MINUS}+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][{MINUS}+]?\d+)?{_AFTER}")
 _START = re.compile(rf"{_BEFORE}\S")
 _END = re.compile(_AFTER)
 _WORD_CHARACTER = re.compile(r"\w")
+_PLAIN_MINUS = str.maketrans(dict.fromkeys(MINUS, "-"))
 
 
 @dataclass(frozen=True)
@@ -110,36 +115,53 @@ class PhraseTable:
         """Find the phrase that a number means.
 
         Where all phrases have a number of their own ("use -1", "use 0", "use 1"), the phrase with this number. Else,
-        the phrase with this index, unless a phrase is a number itself, or this number stands only in other phrases.
+        the phrase with this index, unless a phrase is a number itself or holds several ("place at 2, 1"), or this
+        number stands in another phrase.
 
         :param number: the number as it is written.
         """
-        number = number.removesuffix(".").replace(MINUS, "-")  # the point ends a sentence
+        number = with_plain_minus(number.removesuffix("."))  # the point ends a sentence
         by_number, holders = self._numbers
         if by_number:
             return by_number.get(float(number))
         if not number.isdecimal() or len(number) >= 10 or int(number) >= len(self.phrases):
             return None
         index = int(number)
-        return self.phrases[index] if holders is not None and index in holders.get(float(index), {index}) else None
+        return self.phrases[index] if holders is not None and holders.get(float(index), {index}) == {index} else None
+
+    def at_match(self, text: str, number: re.Match[str]) -> str | None:
+        """Find the phrase that a number within a text means.
+
+        A sign that stands apart, as in "use - 1", counts where a phrase has the number with it. After a digit, it is
+        none.
+
+        :param text: any text.
+        :param number: where :data:`NUMBER` matches in it.
+        """
+        sign = _before_spaces(text, number.start()) - 1
+        apart = 0 <= sign < number.start() - 1 and text[sign] in MINUS
+        if apart and not text[_before_spaces(text, sign) - 1 : sign].strip().isdigit():
+            return self.at("-" + number.group()) or self.at(number.group())
+        return self.at(number.group())
 
     @cached_property
     def _numbers(self) -> tuple[dict[float, str], dict[float, set[int]] | None]:
         """Find the phrase of each number, and the indices of the phrases that a number stands in.
 
         The first is empty where not every phrase has a number of its own; the second is ``None`` where a number is no
-        index, because a phrase is a number itself.
+        index, because a phrase is a number itself or holds several.
         """
         holders: dict[float, set[int]] = {}
-        single = True
+        counts = set()
         for index, phrase in enumerate(self.phrases):
-            found = {float(match.group().replace(MINUS, "-")) for match in NUMBER.finditer(phrase)}
-            single = single and len(found) == 1
+            found = [float(with_plain_minus(match.group())) for match in NUMBER.finditer(phrase)]
+            counts.add(len(found))
             for number in found:
                 holders.setdefault(number, set()).add(index)
-        if single and len(holders) == len(self.phrases):
+        if counts == {1} and len(holders) == len(self.phrases):
             return {number: self.phrases[index] for number, (index,) in holders.items()}, None
-        return {}, None if any(NUMBER.fullmatch(phrase) for phrase in self.phrases) else holders
+        no_index = max(counts) > 1 or any(NUMBER.fullmatch(phrase) for phrase in self.phrases)
+        return {}, None if no_index else holders
 
     def _end_of_phrase(self, flat: str, start: int, numbers: _Numbers) -> int:
         """Return where the longest phrase that begins at a place ends; the place itself if none begins there."""
@@ -180,6 +202,21 @@ class _Numbers:
         return [one.start() for one in found], [one.end() - one.group().endswith(".") for one in found]
 
 
+def _before_spaces(text: str, place: int) -> int:
+    """Return where the spaces before a place begin."""
+    while place and text[place - 1] == " ":
+        place -= 1
+    return place
+
+
+def with_plain_minus(number: str) -> str:
+    """Write the signs of a number as Python reads them.
+
+    :param number: a number as :data:`NUMBER` matches it.
+    """
+    return number.translate(_PLAIN_MINUS)
+
+
 @lru_cache(maxsize=64)
 def phrase_table(phrases: tuple[str, ...]) -> PhraseTable:
     """Return the table of a list of phrases, which is made once for equal lists.
@@ -199,7 +236,7 @@ class _Folding(dict[int, str]):
         return folded
 
 
-_FOLDING = _Folding({ord(MINUS): "-"})
+_FOLDING = _Folding({**_PLAIN_MINUS, ord("\N{RIGHT SINGLE QUOTATION MARK}"): "'"})
 
 
 def _fold(text: str) -> str:

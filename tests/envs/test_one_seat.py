@@ -104,6 +104,17 @@ def test_masks_say_what_is_legal() -> None:
     assert words.prompt.actions == ("one",)
 
 
+@pytest.mark.parametrize(("space", "values"), [(spaces.MultiDiscrete([2, 3]), 5), (spaces.MultiBinary(2), 4)])
+def test_actions_of_several_numbers_without_mask(space: spaces.Space, values: int) -> None:
+    class Wide(Nim):
+        def action_space(self, agent: str) -> spaces.Space:
+            return space
+
+    env = OneSeat(Wide(5, masked=False), opponent=take_one)
+    env.reset(seed=0)
+    assert env.action_masks().tolist() == [True] * values
+
+
 def test_games_without_masks_need_an_opponent() -> None:
     env = OneSeat(Nim(5, masked=False), opponent=take_one)
     env.reset(seed=0)

@@ -280,6 +280,9 @@ def test_seed_decides_which_games(folder: Path) -> None:
     assert len(set(drawn(1))) > 1
     assert drawn(1) != drawn(2)
     assert env.reset(options={"game": 2})[1]["game"].endswith("-2.z8")
+    for game in (4, -1, "2"):
+        with pytest.raises(ValueError, match=r'options=\{"game": i\} starts the i-th of 4 games, counted from 0; got'):
+            env.reset(options={"game": game})
 
 
 def test_time_limit_and_odd_commands(folder: Path) -> None:

@@ -89,6 +89,50 @@ def test_an_attribute_is_read_at_each_step(kind: Any) -> None:
         assert other.prompt.actions == ("action 1",)
 
 
+class Late(Array):
+    """Has no mask before the first reset."""
+
+    action_masks = None  # type: ignore[assignment]
+
+
+def test_an_attribute_may_appear_when_the_env_is_reset() -> None:
+    env = TextObservationWrapper(Late(spaces.Discrete(3), [1, 0, 1], [0, 1, 0]), GenericTask())
+    assert env.fixed_phrases == ("action 0", "action 1", "action 2")
+    env.reset(seed=0)
+    assert env.fixed_phrases is None
+    assert env.prompt.actions == ("action 0", "action 2")
+    env.step(0)
+    assert env.prompt.actions == ("action 1",)
+
+
+class Reverse(gym.ActionWrapper):
+    """Turns the order of the actions around."""
+
+    def action(self, action: Any) -> Any:
+        return 2 - action
+
+
+class WithNames(Asked):
+    """Names its actions."""
+
+    action_names = ("open", "wait", "close")
+
+
+def test_wrappers_that_may_change_what_an_action_means_are_warned_of() -> None:
+    env = WithNames(spaces.Discrete(3), [0, 1, 1])
+    for what in ("action_masks", "action_names"):
+        with pytest.warns(UserWarning, match=f"Reverse may change actions within their space, but {what} are those of"):
+            assert wrapped(Reverse(env)).prompt.actions == ("wait", "close")
+
+    class Words(Reverse):
+        action_names = ("close", "wait", "open")
+
+        def action_masks(self) -> Any:
+            return [1, 1, 0]
+
+    assert wrapped(gym.wrappers.StickyAction(Words(env), 0.5)).prompt.actions == ("close", "wait")
+
+
 @pytest.mark.parametrize("flag", [True, False, None, "no"])
 def test_an_attribute_of_another_meaning_is_no_mask(flag: Any) -> None:
     env = Toy(spaces.Discrete(3), spaces.Discrete(2))

@@ -67,6 +67,22 @@ def test_an_error_of_the_env_at_its_names_says_how_to_do_without(error: Exceptio
     TextObservationWrapper(env, GenericTask(names=(), action_names=()))
 
 
+def test_so_does_an_error_of_a_property() -> None:
+    class Late(Toy):
+        @property
+        def action_names(self) -> Any:
+            return self.names["units"]
+
+        names: Any = None
+
+    env = Late(UNBOUNDED, spaces.Discrete(2))
+    with pytest.raises(
+        ValueError, match=r"Late\.action_names was asked for names and raised TypeError.* pass GenericTask"
+    ):
+        TextObservationWrapper(env, GenericTask())
+    TextObservationWrapper(env, GenericTask(action_names=()))
+
+
 def test_a_task_that_lacks_an_attribute_is_no_misfit_of_the_env() -> None:
     class Forgetful(GenericTask):
         def __init__(self) -> None:
@@ -83,6 +99,13 @@ def test_names_of_the_env_are_found_through_wrappers_but_units_only_where_number
     normal = bound(None, env=gym.wrappers.TransformObservation(env, lambda value: value / 10, UNBOUNDED))
     assert "3 numbers. " in normal.system_prompt
     assert normal.format_observation([1, 2, 3]) == "x 1, y 2, z 3"
+    assert "(x in m; y in m; z in rad)." in bound(None, env=gym.wrappers.DelayObservation(env, 1)).system_prompt
+
+    class Metres(gym.ObservationWrapper):
+        def observation(self, observation: Any) -> Any:
+            return observation / 100
+
+    assert "3 numbers. " in bound(None, env=Metres(env)).system_prompt
     flat = gym.wrappers.TransformObservation(env, lambda value: value[:2], spaces.Box(-9, 9, (2,)))
     assert bound(None, env=flat).format_observation([1, 2]) == "1, 2"
 

@@ -65,6 +65,15 @@ def test_signs_are_read(answer: str) -> None:
     assert extract_action(answer, spaces.Box(-1, 1, (1,))).action == [-0.5]
 
 
+@pytest.mark.parametrize("minus", ["-", "\u2212", "\u2010", "\u2011", "\u2012", "\u2013", "\ufe63", "\uff0d"])
+def test_signs_may_stand_apart(minus: str) -> None:
+    box = spaces.Box(-9, 9, (2,))
+    for answer in ("[{0} 0.5, 1]", "Action: {0} 0.5, 1", "I take ({0}.5, 1)", "x= {0} 0.5, y=1", "Action:\n{0} .5\n1"):
+        assert extract_action(answer.format(minus), box).action.tolist() == [-0.5, 1], answer
+    for answer in ("Action:\n{0} 0.5\n{0} 1", "3 {0} 2.5 is 0.5, so 0.5, 1"):
+        assert extract_action(answer.format(minus), box).action.tolist() == [0.5, 1], "bullets, and a difference"
+
+
 def test_thousands_of_digits() -> None:
     box = whole(np.int64)
     assert extract_action("0" * 5000 + "7", box).action == [7]

@@ -133,9 +133,39 @@ def test_numbers_mean_the_phrase_that_they_stand_in() -> None:
         assert read(answer, ("use -1", "use 0", "use 1")) == phrase
     for answer, phrase in [("Action: 2", "action 2"), ("1", "action 1"), ("Action: 0", None)]:
         assert read(answer, ("action 1", "action 2")) == phrase
-    coins = ("take 1 coin", "take 2 coins", "leave", "give 1 or 2")
-    for answer, phrase in [("0", "take 1 coin"), ("Action: 2", None), ("1", None), ("3", "give 1 or 2")]:
+    coins = ("take 1 coin", "take 2 coins", "leave", "give 2 coins")
+    for answer, phrase in [("0", "take 1 coin"), ("Action: 2", None), ("1", None), ("3", "give 2 coins")]:
         assert read(answer, coins) == phrase
+    assert read("Action: go 1 left", ("go 1 up", "go 1 down")) is None
+
+
+@pytest.mark.parametrize(
+    "answer", ["Action: use 1,0", "Action: [1, 0]", "Action: use (1, 1)", '{"action": "1, 0"}', "I use 0 and 0", "1"]
+)
+def test_one_number_of_several_means_no_phrase(answer: str) -> None:
+    assert read(answer, ("use 0, 0", "use 0, 1", "use 1, 0", "use 1, 1")) is None
+    assert read(answer, ("use 0, 0", "use 1, 1")) is None
+    assert read(answer, ("wait", "use 1, 2")) is None
+
+
+@pytest.mark.parametrize("answer", ["1. {}", "1) {}", "1: {}", "\n1. {}", "1. **{}**", "1 {}", "(1) {}, not 0"])
+def test_a_phrase_comes_before_the_number_of_a_list_item(answer: str) -> None:
+    for phrase in ("stick", "hit"):
+        assert read("Action: " + answer.format(phrase), ("stick", "hit")) == phrase
+    assert read("Action: 1, because to stick is wrong", ("stick", "hit")) == "hit"
+
+
+@pytest.mark.parametrize("minus", ["-", "\u2212", "\u2010", "\u2011", "\u2012", "\u2013", "\ufe63", "\uff0d"])
+def test_a_sign_is_never_lost(minus: str) -> None:
+    phrases = ("use -1", "use 0", "use 1")
+    for form in ("Action: use {}1", "Action: {}1", "so {}1.", "Action: {} 1", "Action: use {} 1", "I use {} 1"):
+        assert read(form.format(minus), phrases) == "use -1", form
+    assert read(f"Action: {minus} 1", ("use 0", "use 1")) == "use 1", "an item of a list"
+    assert read(f"I use 2 {minus} 1", phrases) == "use 1"
+
+
+def test_an_apostrophe_may_be_curly() -> None:
+    assert read("Action: Chef\u2019s knife", ("knife", "chef's knife")) == "chef's knife"
 
 
 def test_phrases_with_line_breaks() -> None:
