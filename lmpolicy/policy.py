@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.distributions import Distribution
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
@@ -28,12 +27,13 @@ from lmpolicy.lm.processes import n_processes
 from lmpolicy.lm.reference import saved_reference
 from lmpolicy.lm.reference_term import make_reference, take_reference
 from lmpolicy.lm.settings import PolicySettings, check_spaces
+from lmpolicy.lm.shared_policy import SharedPolicy
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class LMActorCriticPolicy(ActorCriticPolicy):
+class LMActorCriticPolicy(SharedPolicy):
     """Act with a language model, and estimate values from its hidden states.
 
     A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.
@@ -41,7 +41,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
     entries of ``policy_kwargs`` are those of :class:`~lmpolicy.lm.settings.PolicySettings`.
 
     Copies (``copy.deepcopy``, ``pickle``, ``torch.save``) are whole and share nothing with the original. Several
-    threads may ask one policy: they are answered one after the other.
+    threads may ask one policy: they are answered one after the other. A ``copy.deepcopy`` waits for its turn, too; to
+    pickle a policy that another thread uses, pickle a copy of it.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -124,23 +125,11 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             raise self._missing
         return super().__getattr__(name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What the actor remembers belongs to the original, and its lock cannot be copied.
-        return {name: value for name, value in super().__getstate__().items() if name != "actor"}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_missing" not in state:
             self.actor = make_actor(self.backbone, self.action_space, self.settings)
             watch_steps(self)  # torch drops the hooks of an optimizer that is copied
-
-    def set_training_mode(self, mode: bool) -> None:
-        """Put the policy into training or evaluation mode.
-
-        :param mode: True for training. SB3 passes it in every ``predict``, so nothing is done if nothing changes.
-        """
-        if mode != self.training:
-            super().set_training_mode(mode)
 
     def forward(self, obs: th.Tensor, deterministic: bool = False) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Choose an action for each observation.
@@ -207,7 +196,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             with th.inference_mode(False), th.no_grad():
                 return self._guarded(ask, *inputs)
         try:
-            with self.actor.scorer.lock:
+            with self.alone():
                 return ask(*inputs)
         except FloatingPointError:
             if self.guard is None:
@@ -240,7 +229,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         """
         made_with = self._get_constructor_parameters()
         record = checkpoints.make_record(self.backbone, made_with, from_adapter=self.settings.adapter is not None)
-        return checkpoints.saved_state(self.backbone, super().state_dict(*args, **kwargs), record)
+        with self.alone():  # while a reference is asked, its weights stand in place of the policy's
+            return checkpoints.saved_state(self.backbone, super().state_dict(*args, **kwargs), record)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load what :meth:`state_dict` returned.
@@ -259,7 +249,7 @@ class LMActorCriticPolicy(ActorCriticPolicy):
             self.to(next(iter(state_dict.values())).device)
         checkpoints.check_base(self.backbone, state_dict)
         keys = super().load_state_dict(checkpoints.weights_of(state_dict), strict=strict, assign=assign)
-        with self.actor.scorer.lock:
+        with self.alone():
             self.actor.watch_weights()
             self.backbone.value_head.forget_seen()
         if self.guard is not None:
@@ -271,7 +261,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
 
         :raises ValueError: if the policy keeps no reference of its own; the message says how it does.
         """
-        take_reference(self.reference, self.backbone)
+        with self.alone():
+            take_reference(self.reference, self.backbone)
 
     def save_adapter(self, folder: str | Path) -> None:
         """Write the adapter as a standard PEFT folder.
@@ -281,7 +272,8 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :param folder: folder to write; it is made if it does not exist.
         :raises ValueError: if the policy has no adapter; the message says how to save the model.
         """
-        export_adapter(self.backbone, Path(folder))
+        with self.alone():
+            export_adapter(self.backbone, Path(folder))
 
     def export(self, folder: str | Path, overwrite: bool = False) -> None:
         """Write the trained model as a plain folder of Transformers.
@@ -294,4 +286,5 @@ class LMActorCriticPolicy(ActorCriticPolicy):
         :raises FileExistsError: if the folder is not empty; the message says how to replace it.
         :raises ValueError: if the weights cannot be merged; the message says how to merge them by hand.
         """
-        export_model(self.backbone, self.settings, self.guard, Path(folder), overwrite)
+        with self.alone():
+            export_model(self.backbone, self.settings, self.guard, Path(folder), overwrite)

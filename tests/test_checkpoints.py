@@ -173,6 +173,22 @@ def test_every_way_to_train_comes_back(tiny_models: dict[str, Path], tmp_path: P
     loaded.learn(8)
 
 
+def test_what_does_not_learn_of_an_adapter_is_saved(base: Path, tmp_path: Path) -> None:
+    model = trained(base, lora={"r": 4, "init_lora_weights": "mica"})  # trains lora_A; lora_B comes from an SVD
+    policy = model.policy
+    with th.no_grad():  # as an SVD on another machine, which knows a singular vector up to its sign
+        for name, weight in policy.named_parameters():
+            if ".lora_" in name:
+                weight.neg_()
+    policy.actor.forget()
+    model.save(tmp_path / "model")
+    assert_same_answers(PPO.load(tmp_path / "model", env=cart_poles(), device="cpu").policy, policy)
+    state = policy.state_dict()
+    older = {name: weight for name, weight in state.items() if ".lora_B" not in name}
+    assert len(older) < len(state)
+    policy.load_state_dict(older)
+
+
 def test_a2c(base: Path, tmp_path: Path) -> None:
     model = trained(base, algorithm=A2C)
     model.save(tmp_path / "model")

@@ -168,6 +168,11 @@ def test_a_policy_that_writes_is_copied(llama: str, way: Callable[[Any], Any]) -
         th.testing.assert_close(policy.evaluate_actions(ROWS, actions)[1], log_prob)
 
 
+def test_a_shallow_copy_is_refused(llama: str) -> None:
+    with pytest.raises(TypeError, match=r"take copy\.deepcopy\(policy\)"):
+        copy.copy(make_policy(llama))
+
+
 def test_caches_are_not_shared(llama: str) -> None:
     policy = make_policy(llama)
     answers(policy)

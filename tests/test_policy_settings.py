@@ -99,6 +99,10 @@ def test_misspelt_setting(llama: str) -> None:
         ({"lora": 16}, "lora must be a dict.*16"),
         ({"lora": {"r": 4, "lora_dropout": 0.1}}, "lora_dropout must be 0.*0.1"),
         (
+            {"lora": {"r": 4, "alora_invocation_tokens": [1, 2]}},
+            "lora must not have alora_invocation_tokens: .* Take a plain LoRA",
+        ),
+        (
             {"lora": {"r": 4, "init_lora_weights": "pissa_niter_4"}},
             "lora must not have .*'pissa_niter_4'.*Take \"pissa\"",
         ),

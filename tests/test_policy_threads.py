@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch as th
 from helpers.lm_tools import SHARED, UNSHARED, encode, make_policy
@@ -16,6 +18,7 @@ from helpers.written_answers import writing_policy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lmpolicy.lm.optimizer_steps import after_step
+from lmpolicy.text.spaces import row_keys
 
 THREADS = 3
 ROWS = encode([*SHARED, *UNSHARED])
@@ -125,6 +128,38 @@ def test_a_policy_plays_while_it_learns(llama: str) -> None:
     assert in_threads(work, count=2)[1] > 0
     assert learner.num_timesteps == 40
     assert all(bool(weight.isfinite().all()) for weight in learner.policy.parameters())
+
+
+def test_a_thread_that_plays_leaves_the_training_mode_as_it_is(llama: str) -> None:
+    policy = make_policy(llama)
+    policy.set_training_mode(True)
+    in_threads(lambda _: policy.predict(ROWS.numpy()), count=1)
+    assert policy.training
+    policy.predict(ROWS.numpy())
+    assert not policy.training
+    in_threads(lambda _: policy.set_training_mode(True), count=1)
+    policy.predict(ROWS.numpy())
+    assert not policy.training, "the thread that learnt has ended"
+
+
+ASKS: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "state_dict": lambda policy: policy.state_dict(),
+    "probabilities": lambda policy: policy.actor.probabilities(row_keys(ROWS.numpy())),
+    "statistics": lambda policy: policy.actor.rollout_statistics(row_keys(ROWS.numpy()), np.zeros((len(ROWS), 1))),
+    "set_reference": lambda policy: policy.set_reference(),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())
+def test_copies_and_callbacks_wait_while_the_model_runs(llama: str, ask: Callable[[Any], Any]) -> None:
+    policy = make_policy(llama, reference={"beta": 0.1})
+    asker = threading.Thread(target=lambda: ask(policy), daemon=True)
+    with policy.alone():
+        asker.start()
+        asker.join(0.2)
+        assert asker.is_alive()
+    asker.join()
 
 
 @pytest.mark.parametrize("make", [make_policy, writing_policy], ids=["chooses", "writes"])

@@ -152,7 +152,9 @@ class Actor(ABC):
     def _queries(self, keys: Sequence[bytes]) -> Iterator[Query]:
         """Return the queries of a rollout's prompts, some at a time, because all at once may be many bytes."""
         for start in range(0, len(keys), ROWS):
-            yield from self.queries.prompts(keys[start : start + ROWS])
+            with self.scorer.lock:
+                some = self.queries.prompts(keys[start : start + ROWS])
+            yield from some
 
     def caches(self) -> list[Cache]:
         """Return what is remembered between calls."""

@@ -83,7 +83,9 @@ class Backbone(nn.Module):
         named = self.named_parameters(remove_duplicate=False)  # tied weights have two names
         trainable = {name for name, parameter in named if parameter.requires_grad}
         # Fixed here and not read from requires_grad when saving, because peft's disable_adapter() changes that flag.
-        self.frozen = frozenset(name for name in self.state_dict() if name.startswith("lm.")) - trainable
+        # Parts of an adapter that do not learn are no base weights: an SVD makes them, with other signs elsewhere.
+        base_names = (name for name in self.state_dict() if name.startswith("lm.") and ".lora_" not in name)
+        self.frozen = frozenset(base_names) - trainable
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Backbone:

@@ -185,6 +185,13 @@ class ScoreMemory:
         """
         if not self._places:
             self._table, self._free = rows.new_empty(0, rows.shape[1]), []
+        try:
+            self._write(keys, rows)
+        except BaseException:  # Ctrl-C, too: some keys may have a place and no row yet
+            self.clear()
+            raise
+
+    def _write(self, keys: Sequence[bytes], rows: th.Tensor) -> None:
         places = {}
         for number, key in enumerate(keys):
             place = self._make_room(len(self._places) + len(keys) - number, ENTRY + len(key))

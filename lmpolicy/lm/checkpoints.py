@@ -218,7 +218,9 @@ def ignore_frozen_keys(policy: Any, keys: Any) -> None:
     :param policy: policy that has a ``backbone``.
     :param keys: names that are missing and unexpected; it is changed in place.
     """
-    frozen = policy.backbone.frozen
+    weights = policy.backbone.named_parameters()
+    idle = {name for name, weight in weights if ".lora_" in name and not weight.requires_grad}
+    frozen = policy.backbone.frozen | idle  # older checkpoints lack what does not learn of an adapter
     if policy.reference is None:  # one that the training had before is left out
         keys.unexpected_keys[:] = [name for name in keys.unexpected_keys if not name.startswith("reference.")]
     keys.missing_keys[:] = [name for name in keys.missing_keys if name.removeprefix("backbone.") not in frozen]

@@ -178,13 +178,22 @@ def _check_lora(lora: Any) -> None:
 
 
 def check_init(lora: Mapping[str, Any], name: str, instead: str) -> None:
-    """Refuse ways to begin an adapter that change the frozen base model at random, which no checkpoint holds.
+    """Refuse adapters that cannot be the same policy in rollout, update and checkpoint.
+
+    Some change the frozen base model at random when they begin, and no checkpoint holds it. Others act only behind
+    certain tokens of a whole prompt, but prompts are run in parts and several at once.
 
     :param lora: arguments of a LoRA.
     :param name: name of these arguments in the message.
     :param instead: what the message advises.
-    :raises ValueError: for such a way.
+    :raises ValueError: for such an adapter.
     """
+    if lora.get("alora_invocation_tokens"):
+        raise ValueError(
+            f"{name} must not have alora_invocation_tokens: an activated LoRA looks for these tokens in whole prompts, "
+            "and prompts are run in parts, and several in one sequence, so that it would act in some and not in "
+            "others. Take a plain LoRA"
+        )
     init = lora.get("init_lora_weights")
     if isinstance(init, str) and init.startswith("pissa_niter"):
         raise ValueError(

@@ -93,12 +93,13 @@ class PhraseActor(Actor):
         :return: scores, float32 ``(B, K)``, :data:`~lmpolicy.lm.scorer.ILLEGAL` where a prompt has no such phrase; and
             values, float32 ``(B,)``.
         """
-        if th.is_grad_enabled():
-            found = self.scorer(self.queries.prompts(keys))
-            return found.phrases, found.values
-        if self._weights.changed():
-            self.forget()
-        rows = self._memory.rows(keys, lambda places: self._run([keys[place] for place in places]))
+        with self.scorer.lock:  # callbacks ask without the policy
+            if th.is_grad_enabled():
+                found = self.scorer(self.queries.prompts(keys))
+                return found.phrases, found.values
+            if self._weights.changed():
+                self.forget()
+            rows = self._memory.rows(keys, lambda places: self._run([keys[place] for place in places]))
         return rows[:, :-1], rows[:, -1]
 
     def _run(self, keys: Sequence[bytes]) -> th.Tensor:

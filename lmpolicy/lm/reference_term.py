@@ -197,7 +197,8 @@ def _saved(term: ReferenceTerm, state: dict[str, Any], prefix: str, _: Any) -> N
 
 
 def _loaded(term: ReferenceTerm, keys: Any) -> None:
-    """Drop the remembered scores after loading; the checkpoint may be of a policy with another reference, or none."""
+    """Drop scores and update of before; the checkpoint may be of a policy with another reference, or none."""
     for names in (keys.missing_keys, keys.unexpected_keys):
         names[:] = [name for name in names if not name.startswith(PREFIX)]
     term.forget()
+    term._update = None

@@ -45,6 +45,8 @@ class ReferenceWeights(nn.Module):
         assert isinstance(settings.reference, Reference)
         self.settings: Reference = settings.reference
         self._missing: MissingAdapterError | None = None
+        self._as_read = False  # whether the weights are those of the folder that the settings name
+        self.register_load_state_dict_pre_hook(_keep_as_read)
         self.register_buffer("taken", th.tensor(False))
         if not self.settings.holds_weights:
             _check_base(backbone)
@@ -78,6 +80,7 @@ class ReferenceWeights(nn.Module):
         try:
             put_weights(backbone.lm, read_weights(folder, options), misfit)
             self.take(backbone.lm)
+            self._as_read = True
         finally:
             with th.no_grad():
                 for name, weight in _learning(backbone.lm).items():
@@ -98,6 +101,7 @@ class ReferenceWeights(nn.Module):
         for name, weight in _learning(lm).items():
             self.get_buffer(_buffer(name)).copy_(weight)
         self.taken.fill_(True)
+        self._as_read = False
 
     def settle(self, lm: nn.Module) -> None:
         """Make the policy as it is now the reference, if that is still to be done.
@@ -134,6 +138,12 @@ class ReferenceWeights(nn.Module):
                 weight.data = own[name]
 
 
+def _keep_as_read(weights: ReferenceWeights, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Keep a reference that was read from a folder: whoever loads a checkpoint named it in place of the saved one."""
+    if weights._as_read:
+        state.update({f"{prefix}{name}": weight for name, weight in weights.named_buffers()})
+
+
 @contextmanager
 def _switched_off(lm: Any) -> Iterator[None]:
     """Run a model without its adapter in a ``with`` block.
@@ -160,8 +170,13 @@ def _check_base(backbone: Backbone) -> None:
     """Refuse adapters of which the base model cannot be had back by switching them off."""
     lm: Any = backbone.lm
     config: peft.LoraConfig = lm.peft_config[lm.active_adapter]
-    if config.bias != "none" or config.init_lora_weights not in PLAIN_INITS:
-        odd = f"bias={config.bias!r}" if config.bias != "none" else f"init_lora_weights={config.init_lora_weights!r}"
+    changing = {
+        "bias": config.bias != "none",
+        "init_lora_weights": config.init_lora_weights not in PLAIN_INITS,
+        "kasa_config": getattr(config, "kasa_config", None) is not None,  # it truncates the weights of the base
+    }
+    odd = next((f"{name}={getattr(config, name)!r}" for name, changes in changing.items() if changes), None)
+    if odd is not None:
         raise ValueError(
             f'an adapter with {odd} changes the base model itself, which of="base" could not get back: take a '
             f'reference of="{START}", which is the policy before its training'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from lmpolicy.models import ModelError
@@ -13,6 +14,10 @@ OTHER_TEMPLATE = (
     "it out, so that prompts are plain text, or choose another model"
 )
 """What to do about a chat template that cannot be used."""
+
+
+TEMPLATE_DATE = datetime(2024, 7, 26)
+"""The date in prompts of templates that ask for today's. With the true one, a policy would change from day to day."""
 
 
 class PromptRenderer:
@@ -35,7 +40,10 @@ class PromptRenderer:
             number: str(token) for number, token in tokenizer.added_tokens_decoder.items() if token.special
         }
         self.has_template = tokenizer.chat_template is not None
+        # Reasoning models are told not to think, so that the phrase follows the prompt at once.
+        self._arguments: dict[str, Any] = {"enable_thinking": False}
         if self.has_template:
+            self._arguments["chat_template"] = without_today(tokenizer.get_chat_template())
             self._check_template()
         self.system_role = self.has_template and self._takes_system_role()
         self.keeps_turns = not self.has_template or self._keeps_turns()
@@ -66,7 +74,7 @@ class PromptRenderer:
                 add_generation_prompt=True,
                 sanitize_control_tokens=True,
                 return_dict=False,
-                enable_thinking=False,  # for reasoning models, so that the phrase follows the prompt at once
+                **self._arguments,
             )
         except Exception as error:  # templates raise jinja2's TemplateError, or any other error
             raise ValueError(
@@ -105,7 +113,7 @@ class PromptRenderer:
 
     def _render(self, messages: list[dict[str, str]], generation_prompt: bool) -> str:
         return self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=generation_prompt, enable_thinking=False
+            messages, tokenize=False, add_generation_prompt=generation_prompt, **self._arguments
         )
 
     def _check_template(self) -> None:
@@ -177,6 +185,19 @@ class PromptRenderer:
         for token in spelt:
             text = text.replace(token, f"{token[0]} {token[1:]}")
         return self.text_ids(text)
+
+
+def without_today(template: str) -> str:
+    """Return a chat template that writes :data:`TEMPLATE_DATE` in place of the date of today.
+
+    :param template: chat template of Jinja. Transformers gives it today's date by the function ``strftime_now``.
+    """
+    if "strftime_now" not in template:
+        return template
+    codes = [f"%{code}" for code in ("-d", "-m", *"aAbBdHIjmMpSyY")]
+    written = "".join(f" | replace('{code}', '{TEMPLATE_DATE.strftime(code)}')" for code in codes)
+    # The line break behind a block is not written.
+    return f"{{%- macro strftime_now(format) -%}}{{{{ format{written} }}}}{{%- endmacro %}}\n{template}"
 
 
 def special_tokens(tokenizer: Any, target: bool = False) -> tuple[list[int], list[int]]:

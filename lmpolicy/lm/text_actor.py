@@ -166,5 +166,6 @@ class TextActor(Actor):
             entropy = entropy - (phrases.exp() * phrases).sum(dim=-1)
             count = count + 1
         if self.ratio_level == "mean":
+            count = count.clamp(min=1)  # an answer of no token at all has nothing to divide
             total, entropy = total / count, entropy / count
         return Decision(keys, rows, total, entropy, scores.values[:, None], total, scored=row_of(scores))

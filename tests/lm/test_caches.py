@@ -84,6 +84,23 @@ def test_score_memory_holds_what_was_written_last(max_bytes: int, width: int) ->
     assert (len(memory), memory.n_bytes) == (0, 0)
 
 
+def test_scores_are_forgotten_where_writing_them_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = ScoreMemory(1 << 20)
+    memory.write([b"a"], th.ones(1, 2))
+
+    def interrupted(*_: Any) -> None:
+        memory._places[b"b"] = 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(memory, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        memory.write([b"b"], th.ones(1, 2))
+    monkeypatch.undo()
+    assert b"b" not in memory
+    memory.write([b"b"], th.full((1, 2), 2.0))
+    assert memory.read([b"b"]).tolist() == [[2, 2]]
+
+
 def test_prefixes_are_dropped_by_bytes() -> None:
     memory = PrefixMemory(max_bytes=10_000)
     for start in range(8):

@@ -100,6 +100,37 @@ def test_folder_of_the_reference_is_gone(llama: str, tmp_path: Path, caplog: pyt
         fresh.learn(8)
 
 
+@pytest.mark.parametrize("of", ["base", "start", "folder", None])
+def test_a_reference_that_is_named_at_loading_takes_the_place_of_the_saved_one(
+    llama: str, tmp_path: Path, of: str | None
+) -> None:
+    named = make_policy(llama, seed=5)
+    for seed, name in ((5, "named"), (6, "folder")):
+        make_policy(llama, seed=seed).save_adapter(tmp_path / name)
+    saved = None if of is None else {"of": str(tmp_path / of) if of == "folder" else of}
+    trained(llama, saved).save(tmp_path / "model")
+    kwargs = {"reference": {"beta": 0.5, "of": str(tmp_path / "named")}}
+    loaded = lmpolicy.load(tmp_path / "model", env=corridor(), device="cpu", model=llama, policy_kwargs=kwargs).learn(8)
+    for name, weight in named.backbone.lm.named_parameters():
+        if weight.requires_grad:
+            assert th.equal(loaded.policy.reference.weights.get_buffer(name.replace(".", "/")), weight), name
+    loaded.policy.set_reference()
+    again: Any = make_policy(llama, seed=5, reference={"of": "start"})
+    again.load_state_dict(loaded.policy.state_dict())
+    assert again.reference.weights.taken
+
+
+def test_loading_ends_the_update_of_before(llama: str) -> None:
+    policy = trained(llama, {"beta": 0.1, "target": 1e-9}).policy
+    state = policy.state_dict()
+    saved = float(state["reference.adapted"])
+    assert saved != policy.reference.beta, "what is saved is adapted by the last update"
+    policy.load_state_dict(state)
+    with th.no_grad():
+        policy(encode(OF_TWO))
+    assert policy.reference.beta == saved, "and not once more"
+
+
 def test_checkpoints_of_policies_with_and_without(llama: str) -> None:
     held, plain = make_policy(llama, reference={"beta": 1.0}), make_policy(llama, seed=1)
     held.set_reference()
@@ -169,6 +200,12 @@ def test_folder_with_another_adapter(llama: str, tmp_path: Path, lora: Any, name
     make_policy(llama, lora=lora).save_adapter(tmp_path / "adapter")
     with pytest.raises(ValueError, match=f"has other settings than the policy's own.*{re.escape(named)}"):
         make_policy(llama, reference={"of": tmp_path / "adapter"})
+
+
+@pytest.mark.parametrize("lora", [{"r": 4, "bias": "all"}, {"r": 4, "kasa_config": {}}])
+def test_adapters_that_change_the_base_have_no_base_to_switch_to(llama: str, lora: Any) -> None:
+    with pytest.raises(ValueError, match=r'changes the base model itself, .* take a reference of="start"'):
+        make_policy(llama, lora=lora, reference={"of": "base"})
 
 
 def test_reading_a_folder_leaves_the_policy_as_it_is(llama: str, tmp_path: Path) -> None:

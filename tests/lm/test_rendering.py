@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from lmpolicy import Prompt
-from lmpolicy.lm.rendering import PromptRenderer
+from lmpolicy.lm.rendering import PromptRenderer, without_today
 
 CONTROL = ["<s>", "</s>", "<pad>", "<|end|>", "<|im_end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|im_start|>"]
 CORPUS = (
@@ -122,6 +122,19 @@ def test_prompt_ids_are_those_of_the_rendered_chat(template: str, kind: str) -> 
     assert renderer.prompt_ids(batch) == expected
     assert [renderer.prompt_ids([prompt]) for prompt in batch] == [[ids] for ids in expected]
     assert renderer.prompt_ids([]) == []
+
+
+def test_the_date_of_today_is_in_no_prompt() -> None:
+    template = "\n {% if true %}Today is {{ strftime_now('%d %b %Y') }}.{% endif %}\n" + CHATML
+    tokenizer = make_tokenizer(template)
+    (ids,) = PromptRenderer(tokenizer).prompt_ids([chat("A")])
+    (plain,) = PromptRenderer(
+        make_tokenizer(template.replace("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"))
+    ).prompt_ids([chat("A")])
+    assert ids == plain
+    assert "Today is 26 Jul 2024." in tokenizer.decode(ids)
+    assert without_today("{{ strftime_now('%Y-%m-%d, %-d %B') }}").startswith("{%- macro strftime_now")
+    assert without_today(CHATML) == CHATML
 
 
 def test_rendered_chat_in_full() -> None:
