@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class LMActorCriticPolicy(SharedPolicy):
+class LMActorCriticPolicy(SharedPolicy, ActorCriticPolicy):
     """Act with a language model, and estimate values from its hidden states.
 
     A value head estimates the values. The probability of an action is the softmax over the scores of the legal phrases.

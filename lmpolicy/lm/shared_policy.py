@@ -7,10 +7,10 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
-from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
 
 
-class SharedPolicy(ActorCriticPolicy):
+class SharedPolicy(nn.Module):
     """Answer threads one after the other, also those that copy the policy or play while another one learns.
 
     An asked model is changed for a while: Transformers hooks its layers, and the weights of a reference stand in place
@@ -38,7 +38,7 @@ class SharedPolicy(ActorCriticPolicy):
         elif self._learning_thread != thread and self._learns_elsewhere():
             return
         if mode != self.training:
-            super().set_training_mode(mode)
+            self.train(mode)
 
     def _learns_elsewhere(self) -> bool:
         return any(one.ident == self._learning_thread for one in threading.enumerate())
