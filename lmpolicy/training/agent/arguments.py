@@ -90,7 +90,8 @@ def generate_arguments(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def ppo_arguments(config: Mapping[str, Any] | None) -> dict[str, Any]:
     """Read a PPO config of LlamaGym, or of TRL.
 
-    :param config: the entries. Without ``mini_batch_size``, an update takes a whole rollout at a time.
+    :param config: the entries. With ``batch_size`` and without ``mini_batch_size``, an update takes a whole rollout
+        at a time.
     :return: arguments of an agent.
     :raises ValueError: for an entry that has no counterpart; the message lists those that have.
     """
@@ -116,8 +117,7 @@ def settings_arguments(settings: Hyperparameters) -> dict[str, Any]:
             "These settings train with a wrapper around the env, which the agent does not see: step "
             "settings.training_wrapper(env) in your loop to have its rewards"
         )
-    words = {name: value for name, value in settings.wrapper_kwargs.items() if name in WORDS}
-    return {**settings.ppo, "n_steps": settings.n_steps * settings.n_envs, **words}
+    return {**settings.ppo, "n_steps": settings.n_steps * settings.n_envs, **settings.wrapper_kwargs}
 
 
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +147,9 @@ def split(arguments: Mapping[str, Any], algorithm: type[OnPolicyAlgorithm]) -> t
         raise TypeError(
             f"an agent takes no argument {', '.join(map(repr, unknown))}"
             + (f": {hint}" if hint else "")
-            + f" Besides its own, it takes those of {algorithm.__name__} and of TextObservationWrapper; settings of "
-            "the policy are entries of policy_kwargs"
+            + f" Besides its own, it takes those of {algorithm.__name__} and of TextObservationWrapper, but for "
+            "word_dropout, training and render_mode, which only a wrapped env has; settings of the policy are entries "
+            "of policy_kwargs"
         )
     words = {name: value for name, value in arguments.items() if name in WORDS}
     return words, {name: value for name, value in arguments.items() if name in of_learner}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -195,3 +196,9 @@ def test_learners_that_pass_arguments_on(llama: str) -> None:
     assert (agent.learner.gamma, agent.learner.batch_size) == (0.5, 4)
     with pytest.raises(TypeError, match="no argument 'kwargs'"):
         Agent(llama, actions=["a", "b"], algorithm=Mine, kwargs=1)
+
+
+def test_settings_of_wrapped_envs_are_not_ignored() -> None:
+    settings = replace(lmpolicy.hyperparameters("Blackjack-v1"), wrapper_kwargs={"word_dropout": 0.5})
+    with pytest.raises(TypeError, match=r"no argument 'word_dropout'.* but for word_dropout, training and render_mode"):
+        Agent(settings)
