@@ -43,6 +43,7 @@ class ReferenceTerm(nn.Module):
 
     adapted: th.Tensor
     last: th.Tensor
+    last_beta: th.Tensor
 
     def __init__(self, backbone: Backbone, settings: PolicySettings, max_bytes: int) -> None:
         super().__init__()
@@ -51,8 +52,10 @@ class ReferenceTerm(nn.Module):
         self.memory = ScoreMemory(max_bytes)
         self.active = False
         self._update: tuple[th.Tensor, int] | None = None  # sum of divergences and number of rows, of this update
+        self._between: float | None = None  # weight of the divergence between two updates, while something learns there
         self.weights = ReferenceWeights(backbone, settings)
         self.register_buffer("last", th.zeros(2))  # sum of divergences and number of rows, of the update before
+        self.register_buffer("last_beta", th.tensor(float(self.settings.beta)))  # weight in this update, or that before
         if self.settings.target is not None:  # a beta that is not adapted is as the settings say, also after loading
             self.register_buffer("adapted", th.tensor(float(self.settings.beta)))
         self.register_load_state_dict_post_hook(_loaded)
@@ -61,6 +64,8 @@ class ReferenceTerm(nn.Module):
     @property
     def beta(self) -> float:
         """Return the weight of the divergence now."""
+        if self._between is not None:
+            return self._between
         return self.settings.beta if self.settings.target is None else float(self.adapted)
 
     def forget(self) -> None:
@@ -75,6 +80,18 @@ class ReferenceTerm(nn.Module):
             yield
         finally:
             self.active = active
+
+    @contextmanager
+    def between_updates(self, *, as_before: bool) -> Iterator[None]:
+        """Count no rows in a ``with`` block, because what learns there is no part of an update.
+
+        :param as_before: whether the divergence keeps the weight of the update before, whatever has changed it since.
+        """
+        before, self._between = self._between, float(self.last_beta) if as_before else self.beta
+        try:
+            yield
+        finally:
+            self._between = before
 
     def pull(self, actor: Actor, decision: Decision) -> Decision:
         """Return a decision whose log-probabilities bring the gradient of the divergence with them.
@@ -99,9 +116,12 @@ class ReferenceTerm(nn.Module):
         with th.no_grad():
             reference = self.memory.rows(comparison.names(keys, actions), run)
         divergence = comparison.divergence(actions, decision.scored, reference)
-        total, rows = self._update or (0.0, 0)
-        self._update = divergence.detach().sum() + total, rows + len(keys)
-        return replace(decision, log_prob=_Pull.apply(decision.log_prob, divergence, self.beta))
+        beta = self.beta
+        if self._between is None:
+            total, rows = self._update or (0.0, 0)
+            self._update = divergence.detach().sum() + total, rows + len(keys)
+            self.last_beta.fill_(beta)
+        return replace(decision, log_prob=_Pull.apply(decision.log_prob, divergence, beta))
 
     @contextmanager
     def _in_place(self, actor: Actor) -> Iterator[None]:

@@ -108,7 +108,7 @@ class ValueHead(nn.Module):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Note no features in a ``with`` block, because they are computed a second time there."""
+        """Note no features in a ``with`` block: they are computed a second time there, or the critic learns nothing."""
         counts, self._counts = self._counts, False
         try:
             yield
@@ -155,10 +155,10 @@ class ValueHead(nn.Module):
         return Moments(len(features), features.mean(dim=0), features.var(dim=0, unbiased=False))
 
     def add_seen(self, moments: Moments | None) -> None:
-        """Count features that another process has seen.
+        """Count features that another process has seen, unless none are counted now.
 
         :param moments: what its :meth:`take_seen` returned.
         """
-        if moments is not None:
+        if moments is not None and self._counts:
             device = self.mean.device
             self._seen_elsewhere.append(Moments(moments.number, moments.mean.to(device), moments.variance.to(device)))

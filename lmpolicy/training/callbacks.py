@@ -182,6 +182,9 @@ class ReferenceSchedule(CoefficientSchedule):
     yet. A small one at the end lets the policy become better than these. Progress is counted as by
     :class:`~lmpolicy.EntropySchedule`. SB3's logger is given ``train/reference_beta``.
 
+    What :class:`~lmpolicy.ExpertIteration` and :class:`~lmpolicy.SelfImitation` learn after an update has the weight of
+    that update, wherever they stand in the list of callbacks.
+
     :param start: weight at the beginning, not negative.
     :param end: weight at the end, not negative.
     :raises ValueError: if a weight is negative or no number; and when training starts, if the policy has no reference,

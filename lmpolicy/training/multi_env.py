@@ -14,13 +14,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from lmpolicy.files import whole_file
 from lmpolicy.text.spaces import TextSpace, TokenSpace
+from lmpolicy.training.copyable_wrapper import CopyableVecEnvWrapper
+from lmpolicy.training.monitor_files import monitor_file, monitored
 from lmpolicy.training.settings.env_settings import SPACE_ARGUMENTS, EnvCopies, EnvSettings
 
 
@@ -67,12 +68,14 @@ def make_multi_env(
         training wrappers nor penalties of parse errors.
     :param gamma: the discount of the learner, used to scale rewards.
     :param vec_env_cls: e.g. ``SubprocVecEnv``. Default: ``DummyVecEnv``.
-    :param monitor_dir: folder for one file per copy with its episodes (return, length, time, ``env_id``).
+    :param monitor_dir: folder for one file per copy with its episodes (return, length, time, ``env_id``). Files that
+        are there are gone on with, for :func:`lmpolicy.resume`: give each run a folder of its own. A resumed run plays
+        what came after its checkpoint again, so episodes that had ended since are in a file twice.
     :param wrapper_kwargs: arguments of :class:`TextObservationWrapper` for all envs. ``n_actions`` makes the action
         space wider, e.g. to continue with other envs later. Default of ``max_prompt_bytes``: the largest of all envs.
     :raises TypeError: if ``envs`` is something else.
     :raises ValueError: if there is no env, or if two have the same name (give one of them another name), or if some
-        are answered in another way than others.
+        are answered in another way than others, or if ``monitor_dir`` has files of another program (name another one).
     :raises Exception: what making or wrapping an env raises, with a note that names the env.
     """
     kinds = _kinds(envs)
@@ -83,7 +86,7 @@ def make_multi_env(
     makers: list[Callable[[], gym.Env]] = []
     for kind, name in zip(kinds, names, strict=True):
         for _ in range(kind.n_envs):
-            file = None if monitor_dir is None else str(Path(monitor_dir, str(len(makers))))
+            file = None if monitor_dir is None else monitor_file(monitor_dir, len(makers))
             arguments = {**wrapper_kwargs, **kind.wrapper_arguments, **common}
             makers.append(partial(_make, kind, name, arguments, training, file))
     venv = (vec_env_cls or DummyVecEnv)(makers)
@@ -107,7 +110,7 @@ def _check_kinds(names: Sequence[str], answers: Sequence[str]) -> None:
         )
 
 
-class PerEnvRewardNormalization(VecEnvWrapper):
+class PerEnvRewardNormalization(CopyableVecEnvWrapper):
     """Scale rewards as ``VecNormalize`` does, with separate statistics for each env.
 
     Each reward is divided by the standard deviation of the running discounted returns of all copies of its env, and
@@ -282,8 +285,8 @@ def _probe(
 
 
 def _make(
-    kind: EnvSettings, name: str, wrapper_kwargs: Mapping[str, Any], training: bool, file: str | None = None
+    kind: EnvSettings, name: str, wrapper_kwargs: Mapping[str, Any], training: bool, file: Path | None = None
 ) -> gym.Env:
     """Make one copy, ready for a VecEnv."""
-    env: gym.Env = Monitor(_NamedEnv(kind.make(), name), file, info_keywords=("env_id",))
+    env: gym.Env = monitored(_NamedEnv(kind.make(), name), file)
     return kind.put_into_words(env, wrapper_kwargs, training=training)

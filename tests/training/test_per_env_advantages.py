@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,31 @@ def test_files_keep_it(llama: str, tmp_path: Path) -> None:
         assert isinstance(buffer, PerEnvAdvantages)
         assert buffer.own == OWN
     assert pickle.loads(pickle.dumps(model.rollout_buffer)).env_ids() == []
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["deepcopy", "pickle"]
+)
+def test_a_copied_learner_keeps_it(llama: str, copied: Callable[[PPO], PPO]) -> None:
+    model = learner(llama, envs(), OWN)
+    model.learn(80)
+    other = copied(model)
+    assert isinstance(other.rollout_buffer, PerEnvAdvantages)
+    assert other.rollout_buffer.learner is other
+    for one in (model, other):
+        set_random_seed(1)
+        one.learn(80, reset_num_timesteps=False)
+    np.testing.assert_array_equal(other.rollout_buffer.advantages, model.rollout_buffer.advantages)
+    assert not changed(weights(model), weights(other))
+
+
+def test_a_buffer_is_copied_without_its_learner(llama: str) -> None:
+    """The envs of a learner may be no ones that can be copied."""
+    model = learner(llama, envs(), OWN)
+    vars(model)["cannot_be_copied"] = (one for one in ())
+    copied = copy.deepcopy(model.rollout_buffer)
+    assert isinstance(copied, PerEnvAdvantages)
+    assert (copied.own, copied.learner, copied.env_ids()) == (OWN, None, [])
 
 
 def test_a_killed_training_goes_on_as_if_nothing_had_been(llama: str, tmp_path: Path) -> None:

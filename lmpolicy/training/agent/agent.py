@@ -223,6 +223,7 @@ class Agent(Methods):
         :param deterministic: as for :meth:`act`.
         :param learn: as for :meth:`act`.
         :return: actions of the env by episode id.
+        :raises ParseError: if an answer names no action, with ``on_parse_error="raise"``. The call can be made again.
         """
         with self._lock:
             return self._playing.act(observations, infos or {}, deterministic, learn)

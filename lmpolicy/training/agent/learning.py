@@ -180,7 +180,7 @@ class Learning:
         learner, callback = self.learner, self._callback
         assert callback is not None
         try:
-            self._fill()
+            self._fill(running)
         finally:  # a rollout that is broken off here is not learnt from
             self._is_open = False
             self._streams.clear(running)
@@ -194,8 +194,11 @@ class Learning:
         if learner.num_timesteps >= self.total:
             self.end()
 
-    def _fill(self) -> None:
-        """Put the steps into the rollout buffer, with the value of what follows the last of each episode."""
+    def _fill(self, running: set[Hashable]) -> None:
+        """Put the steps into the rollout buffer, with the value of what follows the last of each episode.
+
+        :param running: ids of episodes that go on. Callbacks are also told of those whose steps wait for a rollout.
+        """
         learner, callback = self.learner, self._callback
         assert callback is not None
         cuts = [step for stream in self._streams for step in stream.cuts()]
@@ -215,5 +218,6 @@ class Learning:
         values, dones = th.zeros(1, 1, device=learner.device), np.array([True])
         learner.rollout_buffer.compute_returns_and_advantage(last_values=values, dones=dones)
         places = np.array([place for stream in self._streams for place in stream.places])
-        callback.update_locals({"values": values, "dones": dones, "places": places})
+        names: dict[str, Any] = {"values": values, "dones": dones, "places": places}
+        callback.update_locals({**names, "running_ids": running | {key for key, _ in self._waiting}})
         callback.on_rollout_end()

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lmpolicy.text.action_masks import MASK, find_action_masks, masked
+from lmpolicy.text.action_readers import ReadAnswer
 from lmpolicy.text.env_words import EnvWords, Reading
 from lmpolicy.text.misfits import misfit
 from lmpolicy.training.agent.episodes import Episode, Step
@@ -204,8 +205,11 @@ class Playing:
                 one.learns, one.step = False, None
 
     def _decide(self, read: Mapping[Hashable, tuple[Reading, bool, Any]], deterministic: bool) -> dict[Hashable, Any]:
-        """Choose the actions of episodes, given what :meth:`_read` returned for each."""
-        found = {}
+        """Choose the actions of episodes, given what :meth:`_read` returned for each.
+
+        No episode has acted before all answers have been read, see :meth:`act`.
+        """
+        decided: dict[Hashable, tuple[Step | None, ReadAnswer]] = {}
         for learns in (True, False):
             asked = [key for key in read if self._episodes[key].learns is learns]
             if not asked:
@@ -216,20 +220,28 @@ class Playing:
             else:
                 actions, _ = self.learning.learner.policy.predict(rows, deterministic=deterministic)
             for place, key in enumerate(asked):
-                one, step, at = self._episodes[key], None, slice(place, place + 1)
-                reading, shortened, _ = read[key]
+                step, at = None, slice(place, place + 1)
                 if learns:
-                    starts = one.answer is None
+                    starts = self._episodes[key].answer is None
                     step = Step(rows[place], actions[at], values[at], log_probs[at], starts)
-                try:
-                    answer = self.words.reader.read(actions[place], reading.legal, self.learning.random)
-                except Exception:  # on_parse_error="raise"
-                    del self._episodes[key]  # what the loop does next is another episode
-                    raise
-                one.answered(reading, shortened, answer, step)
-                self._last = one
-                found[key] = copy.deepcopy(answer.action)  # a loop that changes its action leaves the phrase's alone
-        return {key: found[key] for key in read}
+                decided[key] = step, self._answer(key, actions[place], read[key][0].legal)
+        for key, (step, answer) in decided.items():
+            reading, shortened, _ = read[key]
+            self._last = self._episodes[key]
+            self._last.answered(reading, shortened, answer, step)
+        # Copies, so that a loop that changes its action leaves the phrase's alone.
+        return {key: copy.deepcopy(decided[key][1].action) for key in read}
+
+    def _answer(self, key: Hashable, action: Any, legal: Mapping[str, Any]) -> ReadAnswer:
+        """Read the answer of an episode."""
+        try:
+            return self.words.reader.read(action, legal, self.learning.random)
+        except Exception as error:  # on_parse_error="raise"
+            error.add_note(
+                f"This is the answer of episode {key!r}. No episode of the call has acted: make the same call again, "
+                "or end the episode with terminate_episode"
+            )
+            raise
 
     def _leave_out(self, one: Episode) -> None:
         """Drop the last step of an episode that was cut off: nothing says what the step led to."""

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from lmpolicy.text.spaces import TextSpace
+from lmpolicy.training.copyable_wrapper import CopyableVecEnvWrapper
 
 
 @dataclass(eq=False)
@@ -36,7 +37,7 @@ class Episode:
         return len(self.rewards) == self.steps
 
 
-class EpisodeGroups(VecEnvWrapper):
+class EpisodeGroups(CopyableVecEnvWrapper):
     """Let ``group_size`` episodes start from the same seed, for advantages that compare them.
 
     The copies of the env are split into groups of ``group_size``. The copies of a group share one row of seeds: each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from lmpolicy.lm.phrase_actor import PhraseActor
 from lmpolicy.policy import LMActorCriticPolicy
 from lmpolicy.text.spaces import PADDING_BYTE, TextSpace
+from lmpolicy.training.watching.gradient_norms import unmeasured
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,18 @@ def losses_of(policy: LMActorCriticPolicy, rows: Rows) -> Losses:
     The actor's is the mean of -w · log π(a | prompt). Of a written answer, the log-probability is that of its own
     tokens alone, as PPO is given it: their mean or their sum, as ``ratio_level`` says.
 
+    Where no return is known, the critic learns nothing, so its statistics of the prompts stay, too.
+
     :param policy: policy in training.
     :param rows: minibatch.
     """
     actions = th.from_numpy(rows.actions).to(policy.device)
-    values, log_prob, entropies = policy.evaluate_actions(observations(policy, rows.keys), actions)
+    known = np.flatnonzero(~np.isnan(rows.returns))
+    with nullcontext() if len(known) else policy.backbone.value_head.uncounted():
+        values, log_prob, entropies = policy.evaluate_actions(observations(policy, rows.keys), actions)
     assert entropies is not None
     weights = th.from_numpy(rows.weights).to(log_prob.device)
     actor, entropy = -(weights * log_prob).mean(), entropies.mean()
-    known = np.flatnonzero(~np.isnan(rows.returns))
     if not len(known):
         return Losses(actor, None, entropy)
     errors = values.flatten()[th.from_numpy(known).to(values.device)] - th.from_numpy(rows.returns[known]).to(values)
@@ -184,20 +188,25 @@ def judge(policy: LMActorCriticPolicy, rows: Rows, batch_size: int) -> Judgement
 
 
 @contextmanager
-def own_rate(policy: LMActorCriticPolicy, rate: float) -> Iterator[None]:
+def own_rate(policy: LMActorCriticPolicy, rate: float, *, as_before: bool = False) -> Iterator[None]:
     """Train with another learning rate, and put that of the learner back.
+
+    What is measured of the learner's updates leaves these steps out.
 
     :param policy: policy that is trained within the ``with`` block.
     :param rate: learning rate of the actor. The critic's has the factor of the policy.
+    :param as_before: whether a reference has the weight that it had in the learner's last update.
     """
     groups, training = policy.optimizer.param_groups, policy.training
     before = [group["lr"] for group in groups]
     policy.critic_only = False  # it is for one update of the learner, which is over
     policy.set_training_mode(True)
+    reference = nullcontext() if policy.reference is None else policy.reference.between_updates(as_before=as_before)
     try:
         for group in groups:
             group["lr"] = rate
-        yield
+        with reference, unmeasured(policy):
+            yield
     finally:
         for group, lr in zip(policy.optimizer.param_groups, before, strict=True):  # loading a state replaces groups
             group["lr"] = lr

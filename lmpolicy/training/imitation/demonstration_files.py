@@ -10,6 +10,7 @@ from typing import Any
 
 from lmpolicy.files import whole_file
 from lmpolicy.text.prompt import CUE, Prompt
+from lmpolicy.text.spaces import utf8
 from lmpolicy.training.imitation.demonstration import Demonstration, EnvWords, SkippableError, forget_rewards
 from lmpolicy.training.turns import TURN_KEYS
 
@@ -71,13 +72,15 @@ def counted_reasons(unknown: str, too_long: str) -> frozenset[str]:
 def write_jsonl(path: Path, turns: Iterable[Demonstration]) -> Path:
     """Write turns to a file that appears when all of it is written.
 
+    UTF-8 cannot hold lone surrogates, so they become U+FFFD, as in prompts.
+
     :param path: file to write.
     :param turns: any number of turns.
     :return: the file.
     """
     with whole_file(path) as file:
         for turn in turns:
-            file.write(f"{json.dumps(_line(turn), ensure_ascii=False)}\n".encode())
+            file.write(utf8(f"{json.dumps(_line(turn), ensure_ascii=False)}\n"))
     return path
 
 

@@ -86,8 +86,8 @@ class Episode:
 class EpisodeRecorder:
     """Note the steps of a training, and return episodes that end.
 
-    Episodes may span several rollouts. One whose beginning was not seen is left out. Those of an
-    :class:`~lmpolicy.Agent`, which is one env, are told apart by their ids.
+    Episodes may span several rollouts. One whose beginning was not seen is left out, and so is one that went on in a
+    training without this callback. Those of an :class:`~lmpolicy.Agent`, which is one env, are told apart by their ids.
 
     :param values_rest: whether the critic values what would have followed where an episode is cut off.
     """
@@ -97,6 +97,7 @@ class EpisodeRecorder:
         self._open: dict[Hashable, list[tuple[bytes, Any, float]]] = {}
         """Turns of the episodes that are running, by index of the env or by id."""
         self._n_envs = 0  # whose running episodes a checkpoint has; an agent's begin anew
+        self._following: Any = None  # observations from which the envs go on; None: those of a checkpoint
 
     def step(self, callback: BaseCallback) -> list[Episode]:
         """Note a step of every env.
@@ -111,6 +112,9 @@ class EpisodeRecorder:
         rewards = original_rewards(callback.training_env, local["rewards"])
         ids = local.get("episode_ids", range(len(rows)))
         self._n_envs = 0 if "episode_ids" in local else len(rows)
+        if self._n_envs and self._following is not None and self._following is not learner._last_obs:
+            self._open.clear()
+        self._following = local["new_obs"]  # the same array is what the learner acts on next
         ended = []
         for env, (one, info) in enumerate(zip(ids, local["infos"], strict=True)):
             if starts is not None and starts[env]:
@@ -126,6 +130,14 @@ class EpisodeRecorder:
                 del self._open[one]
         return ended
 
+    def end_rollout(self, callback: BaseCallback) -> None:
+        """Drop the episodes of an agent that were given up without an end.
+
+        :param callback: callback whose ``_on_rollout_end`` is running.
+        """
+        if "running_ids" in callback.locals:
+            self._open = {one: turns for one, turns in self._open.items() if one in callback.locals["running_ids"]}
+
     def state_dict(self) -> list[Any]:
         """Return the episodes that are running, env by env, as JSON has them; ``None`` for an env without one."""
         running = [self._open.get(env) for env in range(self._n_envs)]
@@ -139,7 +151,7 @@ class EpisodeRecorder:
 
         :param state: what :meth:`state_dict` returned.
         """
-        self._n_envs = len(state)
+        self._n_envs, self._following = len(state), None
         self._open = {
             env: [(utf8(text), action, float(reward)) for text, action, reward in turns]
             for env, turns in enumerate(state)

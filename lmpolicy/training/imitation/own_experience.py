@@ -91,6 +91,7 @@ class OwnEpisodes(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
+        self._recorder.end_rollout(self)
         self._rollouts += 1
         self._due = self._rollouts % self.every == 0
 
@@ -102,7 +103,7 @@ class OwnEpisodes(BaseCallback):
         model, policy = learner_of(self), policy_of(self)
         rate = rate_now(model) if self.learning_rate is None else self.learning_rate
         if due and rate > 0:  # at the end of a schedule, the rate may be 0
-            with own_rate(policy, rate):
+            with own_rate(policy, rate, as_before=True):  # wherever a schedule of this weight stands in the list
                 self.learn()
 
     def learn(self) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import torch as th
 
 from lmpolicy.policy import LMActorCriticPolicy
+
+UNMEASURED: WeakSet[LMActorCriticPolicy] = WeakSet()
+"""Policies that take steps now which belong to no update of their learner."""
 
 
 class GradientNorms:
@@ -19,6 +25,7 @@ class GradientNorms:
     """
 
     def __init__(self, policy: LMActorCriticPolicy) -> None:
+        self._policy = policy
         self._now: dict[str, dict[th.Tensor, th.Tensor]] = {"policy": {}, "value": {}}
         self._steps: dict[str, list[th.Tensor]] = {"policy": [], "value": []}
         modules = {"policy": policy.backbone.lm, "value": policy.backbone.value_head}
@@ -37,10 +44,11 @@ class GradientNorms:
 
     def _close(self, *_: Any) -> None:
         """Join the norms of one optimizer step, without a transfer from the device."""
+        is_measured = self._policy not in UNMEASURED
         for name, norms in self._now.items():
             # If this step does not change the LM, the policy has removed the LM's gradients by now.
             taken = [norm for weight, norm in norms.items() if weight.grad is not None]
-            if taken:
+            if taken and is_measured:
                 self._steps[name].append(th.stack(taken).norm())
             norms.clear()
 
@@ -59,3 +67,16 @@ class GradientNorms:
         """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
+
+
+@contextmanager
+def unmeasured(policy: LMActorCriticPolicy) -> Iterator[None]:
+    """Measure no gradients of a policy in a ``with`` block, because its learner makes no update there.
+
+    :param policy: policy that is trained within the block.
+    """
+    UNMEASURED.add(policy)
+    try:
+        yield
+    finally:
+        UNMEASURED.discard(policy)

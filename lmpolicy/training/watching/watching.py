@@ -142,7 +142,7 @@ class WatchLearning(BaseCallback):
             policy.guard.learner, policy.guard.folder = learner, self._place
         starts = learner._last_episode_starts
         fresh = starts is not None and bool(np.all(starts))
-        self._whole.begin_training(fresh, self._place)
+        self._whole.begin_training(fresh, self._place, learner._last_obs)
         self._count_from(fresh)
         self._time = time.perf_counter()
 
@@ -191,7 +191,7 @@ class WatchLearning(BaseCallback):
             self._answers.append((info.get("answer"), info.get("action_text")))
             if "env_id" in info and "episode" in info:
                 self._episodes[str(info["env_id"])].append((info["episode"]["r"], info["episode"]["l"]))
-        self._whole.step(infos)
+        self._whole.step(infos, self.locals["new_obs"])
         return True
 
     def _count_truncated(self, number: int, info: dict[str, Any], done: bool) -> None:

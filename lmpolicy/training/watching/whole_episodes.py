@@ -30,6 +30,7 @@ class WholeEpisodes:
     def __init__(self) -> None:
         self._owed, self._begun, self._before = 0, 0, 0
         self._is_new = True
+        self._following: Any = None  # observations from which the envs go on; None: those of a checkpoint
         self._running: list[Turn] = []
         self._infos: list[tuple[str | None, str | None, dict[str, Any]]] = []
 
@@ -44,16 +45,18 @@ class WholeEpisodes:
         :param state: what :meth:`state_dict` returned.
         """
         self._owed, self._begun = state["owed"], state["begun"]
-        self._running = [Turn(**turn) for turn in state["running"]]
+        self._running, self._following = [Turn(**turn) for turn in state["running"]], None
         self._before, self._is_new = state.get("before", 0), False  # some checkpoints of version 0.1.0 lack it
 
-    def begin_training(self, fresh: bool, folder: Path | None) -> None:
+    def begin_training(self, fresh: bool, folder: Path | None, observations: Any) -> None:
         """Begin a training, or go on with it.
 
         :param fresh: whether all envs have just been reset.
         :param folder: folder of the files. New episodes have numbers after those that are there.
+        :param observations: those that the learner acts on next. If there was another training in between, they are
+            not those that the last step led to.
         """
-        if fresh:
+        if fresh or (self._following is not None and self._following is not observations):
             self.drop()
         if self._is_new and folder is not None:
             self._before = 1 + last_episode(folder / FILE)
@@ -72,11 +75,13 @@ class WholeEpisodes:
         """Drop the running episode, because the envs do not go on with it, or some of its turns are not known."""
         self._running, self._infos = [], []
 
-    def step(self, infos: Sequence[dict[str, Any]]) -> None:
+    def step(self, infos: Sequence[dict[str, Any]], following: Any) -> None:
         """Note what the infos of a step say about the env that is watched.
 
         :param infos: infos of all envs.
+        :param following: observations that the step led to.
         """
+        self._following = following
         if self._owed:
             info = infos[self._env(len(infos))]
             known = {field: info[name] for field, name in NOTED.items() if name in info}

@@ -9,7 +9,7 @@ from helpers.loops import SMALL
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from lmpolicy import Agent, LMActorCriticPolicy
+from lmpolicy import Agent, LMActorCriticPolicy, ParseError, SelfImitation
 
 
 class Once:
@@ -46,7 +46,7 @@ class Record(BaseCallback):
         self.rewards.append(sorted(round(float(one)) for one in buffer.rewards.ravel()))
 
 
-def make(llama: str, record: Record, **given: Any) -> Agent:
+def make(llama: str, record: BaseCallback, **given: Any) -> Agent:
     words = {"actions": ["wait", "ring"], "history": 8, "max_prompt_bytes": 1024, "gamma": 0.0}
     return Agent(llama, callback=record, **{**SMALL, "n_steps": 2, **words, **given})
 
@@ -100,6 +100,22 @@ def test_an_episode_that_is_ended_after_it_counts_once(
     assert agent.num_timesteps == 3
 
 
+def test_an_episode_whose_end_waits_for_the_next_rollout_is_kept(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Once(monkeypatch, PPO, "train", 1)
+    own = SelfImitation(steps=1)
+    agent = make(llama, own)
+    for number in range(2):
+        agent.act(f"place {number}", episode="first")
+        agent.assign_reward(1.0, "first")
+    agent.act_together(dict.fromkeys("abcd", "place 0"))
+    for key in "abcd":
+        agent.assign_reward(0.0, key)
+    with pytest.raises(KeyboardInterrupt):
+        agent.act_together(dict.fromkeys("abcd", "place 1"))
+    assert agent.terminate_episode(episode="first")["length"] == 2
+    assert [one.total for one in own.best.episodes()] == [2.0]
+
+
 def test_an_episode_that_never_acted_is_not_running(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Once(monkeypatch, LMActorCriticPolicy, "forward", 1)
     agent = make(llama, Record())
@@ -119,3 +135,57 @@ def test_a_last_update_that_is_broken_off_ends_the_training(llama: str, monkeypa
         agent.act("place 2")
     agent.act("place 2")
     assert (agent.is_learning, agent.num_timesteps) == (False, 2)
+
+
+class Picky(Agent):
+    """Cannot read one of its answers."""
+
+    answers, bad = 0, 0
+
+    def get_system_prompt(self) -> str:
+        return "Say a number."
+
+    def format_observation(self, observation: Any) -> str:
+        return f"place {observation}"
+
+    def extract_action(self, response: str) -> int:
+        self.answers += 1
+        if self.answers == self.bad:
+            raise ValueError("no number")
+        return self.answers
+
+
+@pytest.mark.parametrize("bad", [4, 5, 6])
+def test_an_answer_that_cannot_be_read_costs_no_other_episode_its_action(llama: str, bad: int) -> None:
+    """Of three episodes, two of which are learnt from."""
+    words = {"on_parse_error": "raise", "max_new_tokens": 2, "history": 4}
+    agent = Picky(llama, **{**SMALL, "n_steps": 64, **words})
+    learn = {"north": None, "south": False, "west": None}
+    for key, one in learn.items():
+        agent.act(0, episode=key, learn=one)
+        agent.assign_reward(1.0, key)
+    agent.bad = bad
+    with pytest.raises(ParseError) as error:
+        agent.act_together(dict.fromkeys(learn, 1))
+    assert ["make the same call again" in note for note in error.value.__notes__] == [True]
+    assert set(agent.act_together(dict.fromkeys(learn, 1))) == set(learn)
+    for key in learn:
+        agent.assign_reward(1.0, key)
+        assert agent._playing._episodes[key].rewards == [1.0, 1.0]
+        assert len(agent._playing._episodes[key].texts) == 2
+    assert agent.num_timesteps == 2
+    assert agent.terminate_episode(episode="west")["length"] == 2
+
+
+def test_an_episode_may_end_at_an_answer_that_cannot_be_read(llama: str) -> None:
+    agent = Picky(llama, on_parse_error="raise", max_new_tokens=2, **{**SMALL, "n_steps": 64})
+    agent.act(0)
+    agent.assign_reward(1.0)
+    agent.bad = 2
+    with pytest.raises(ParseError):
+        agent.act(1)
+    assert agent.terminate_episode(truncated=True)["return"] == 1.0
+    agent.act(0)
+    agent.assign_reward(1.0)
+    assert agent.terminate_episode()["length"] == 1
+    assert agent.num_timesteps == 2

@@ -50,6 +50,15 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     }
 
 
+def test_answers_with_lone_surrogates_are_saved(tmp_path: Path) -> None:
+    """The JSON of an API may hold one half of a pair, and UTF-8 cannot."""
+    answer = json.loads(r'"I stop \ud83d now.\nAction: left"')
+    path = Demonstrations([Demonstration(prompt=THREE[0].prompt, answer=answer)]).save(tmp_path / "played.jsonl")
+    assert [one.answer for one in Demonstrations.from_jsonl(path)] == [
+        "I stop \N{REPLACEMENT CHARACTER} now.\nAction: left"
+    ]
+
+
 def test_the_answer_may_be_the_last_message(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "row 1"}, {"role": "assistant", "content": "I go left."}]
     path = write_lines(tmp_path / "a.jsonl", [line(messages=messages, action=...), "", "   "])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from helpers.lm_tools import ROW_BYTES
+from helpers.loops import SMALL
 from helpers.played import lake, rising
 from helpers.policy_tools import corridor, ppo
+from helpers.toy_envs import Script, Told
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from lmpolicy import SelfImitation
+from lmpolicy import Agent, Prompt, SelfImitation, TextObservationWrapper
 from lmpolicy.text.spaces import decode_bytes, row_bytes, utf8
 from lmpolicy.training.imitation.own_episodes import BestEpisodes, Episode, EpisodeRecorder, rows_of
 
@@ -89,6 +93,45 @@ def test_a_new_training_forgets_running_episodes(llama: str) -> None:
     model.learn(30, note)
     assert all(len(one) <= 8 for one in note.found)
     assert all("cell 0" in decode_bytes(one.keys[0]) for one in note.found)
+
+
+TEXTS = [f"text {number}" for number in range(12)]
+
+
+def script() -> gym.Env:
+    """Episodes of 11 steps, each with a text of its own."""
+    return TextObservationWrapper(Script(TEXTS), Told(), max_prompt_bytes=ROW_BYTES)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_episode_that_goes_on_unseen_is_left_out(llama: str, anew: bool) -> None:
+    """In a training without the callback, also where it ends at the number of steps of the one before."""
+    model, note = ppo(llama, make_vec_env(script, 1, seed=0), n_steps=4, batch_size=4), Note(EpisodeRecorder(False))
+    model.learn(8, note)
+    model.learn(8 if anew else 4, reset_num_timesteps=anew)
+    assert (model.num_timesteps == 8) is anew
+    model.learn(40, note, reset_num_timesteps=False)
+    shown = [[Prompt.from_json(decode_bytes(key)).messages[-1][1] for key in one.keys] for one in note.found]
+    assert shown == [TEXTS[:-1]] * (3 if anew else 2)
+
+
+def test_episodes_that_an_agent_gives_up_are_forgotten(llama: str) -> None:
+    """Each episode has an id of its own, and those that end wait for the next rollout now and then."""
+    own = SelfImitation(steps=1)
+    found: list[float] = []
+    add = own.best.add
+    own.best.add = lambda one: (found.append(one.total), add(one))  # type: ignore[assignment, return-value, func-returns-value]
+    agent = Agent(llama, actions=["wait", "ring"], callback=own, **{**SMALL, "n_steps": 5})
+    for number in range(12):
+        good, bad = f"good {number}", f"bad {number}"
+        for place in range(3):
+            agent.act_together(dict.fromkeys((bad, good), f"place {place}"))
+            agent.assign_reward(1.0, good)
+            agent.assign_reward(2.0, bad)
+        agent.terminate_episode(True, bad)  # where it led to is not shown
+        agent.terminate_episode(episode=good)
+    assert found == [3.0] * 12
+    assert len(own._recorder._open) <= 2
 
 
 def test_written_answers_are_kept_as_they_were_sampled(llama: str) -> None:
