@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import json
 import os
 import shutil
 import time
@@ -98,17 +99,33 @@ def sync_folder(folder: Path) -> None:
 def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Append whole lines to a text file.
 
-    If a program was killed while it wrote the last line, that line has no end. It is cut off first.
+    If a program was killed while it wrote the last line, that line has no end. It is cut off first. A whole JSON object
+    that only lacks its line break, as some editors leave it, is kept.
 
     :param path: file to append to. It is made, with its folder, if it does not exist.
     :param lines: any number of lines, without line breaks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
-        file.truncate(_end_of_last_line(file))
+        end = file.seek(_end_of_last_line(file))
+        if is_json_object(file.read()):
+            file.write(b"\n")
+        else:
+            file.truncate(end)
         file.write("".join(f"{line}\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def is_json_object(line: bytes) -> bool:
+    """Return whether a line holds a whole JSON object. Any part of one is none.
+
+    :param line: line of a file, with or without its line break.
+    """
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def whole_lines(path: Path) -> str:

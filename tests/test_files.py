@@ -159,6 +159,24 @@ def test_a_line_without_an_end_is_cut_off(tmp_path: Path, whole: str, torn: str)
     assert [json.loads(line) for line in lines] == [{"a": 1}] * whole.count("\n") + [{"b": 2}]
 
 
+@pytest.mark.parametrize("before", ["", '{"a": 1}\n' * 2000])
+@pytest.mark.parametrize("last", ['{"a": 2}', '{"a": {"b": "' + "ü" * 10_000 + '"}} '])
+def test_a_whole_object_without_a_line_break_is_kept(tmp_path: Path, before: str, last: str) -> None:
+    path = tmp_path / "turns.jsonl"
+    path.write_text(before + last, encoding="utf-8")
+    append_lines(path, ['{"b": 2}'])
+    assert path.read_text(encoding="utf-8") == f'{before}{last}\n{{"b": 2}}\n'
+
+
+@pytest.mark.parametrize("torn", ["12", "true", '"a"', "[" * 100_000])
+def test_other_json_without_an_end_is_cut_off(tmp_path: Path, torn: str) -> None:
+    """A part of a row of a table, such as its first number, is JSON too."""
+    path = tmp_path / "progress.csv"
+    path.write_text(f"steps\n1\n{torn}")
+    append_lines(path, ["2"])
+    assert path.read_text() == "steps\n1\n2\n"
+
+
 # Folders
 
 

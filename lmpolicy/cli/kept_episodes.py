@@ -51,7 +51,7 @@ class KeptEpisodes:
             return cls(path)
         if append:
             before = Episodes.from_jsonl(path)
-            if not len(before) and path.stat().st_size:  # what has no end of a line would be cut off
+            if not len(before) and path.stat().st_size:  # a text without an end of a line would be cut off
                 raise ValueError(f"{path} holds no episodes to add to: name another file")
             numbers = [turn.episode for turns in before for turn in turns if turn.episode is not None]
             return cls(path, max(numbers, default=-1) + 1, begun=True)

@@ -13,7 +13,7 @@ import yaml
 from stable_baselines3.common.vec_env import VecEnv
 
 from lmpolicy import __version__
-from lmpolicy.cli.values import check_names, check_setting
+from lmpolicy.cli.values import check_names, check_setting, read_yaml, to_yaml
 from lmpolicy.files import whole_file
 from lmpolicy.lm.settings import PolicySettings
 from lmpolicy.training.settings.env_lookup import import_package, near_ids
@@ -87,7 +87,7 @@ class RunSettings:
         :raises ValueError: if it cannot be read, or a key or value is not known; the message names the nearest.
         """
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+            data = read_yaml(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no file {path}: lmpolicy train ENV --dry-run prints one") from None
         except (yaml.YAMLError, UnicodeDecodeError, IsADirectoryError) as error:
@@ -246,7 +246,7 @@ class RunSettings:
             "hyperparameters": {name: _plain(getattr(settings, name)) for name in PLAIN},
             "policy": dict(self.policy),
         }
-        return HEADER + yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
+        return HEADER + to_yaml(data)
 
     def write(self, folder: Path) -> Path:
         """Write the file.

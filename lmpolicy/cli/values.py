@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,37 @@ NEEDED = {
     "Mapping[str, Any] | None": "names and values, as in {beta: 0.1}, or null",
 }
 """What a value must be, by the annotation of its field."""
+NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*[eE][-+]?\d+|\.\d[\d_]*([eE][-+]?\d+)?)$")
+"""Numbers that YAML 1.1, which PyYAML reads, takes for texts: 1e-4 and 1.5e3, for it wants a point and a sign."""
+
+
+class Reader(yaml.SafeLoader):
+    """Read YAML in which 1e-4 is a number."""
+
+
+class Writer(yaml.SafeDumper):
+    """Write YAML for :class:`Reader`, with quotation marks around a text such as 1e-4."""
+
+
+for one in (Reader, Writer):
+    one.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
+
+
+def read_yaml(text: str) -> Any:
+    """Read a text in YAML.
+
+    :param text: what was typed, or stands in a file.
+    :raises yaml.YAMLError: if it is none.
+    """
+    return yaml.load(text, Loader=Reader)
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """Write names and values so that :func:`read_yaml` returns the same.
+
+    :param data: plain values.
+    """
+    return yaml.dump(data, Dumper=Writer, sort_keys=False, default_flow_style=None, width=100)
 
 
 def read_pairs(pairs: Iterable[str], option: str) -> dict[str, Any]:
@@ -42,7 +74,7 @@ def read_pairs(pairs: Iterable[str], option: str) -> dict[str, Any]:
         if not equals or not name.strip():
             raise ValueError(f"{option} takes name=value, as in {option} n_steps=64; got {pair!r}")
         try:
-            found[name.strip()] = yaml.safe_load(text)
+            found[name.strip()] = read_yaml(text)
         except yaml.YAMLError:
             raise ValueError(f"{option} {name}: {text!r} is no value; put quotes around a text") from None
     return found
@@ -92,14 +124,10 @@ def check_setting(name: str, kind: str, value: Any, place: str) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Read a number; YAML takes 1e-4 for a text."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    """Return a finite number, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    return float(value)
 
 
 def _in_range(name: str, value: Any, place: str) -> Any:

@@ -105,7 +105,7 @@ def compare(
         help, and ``random``; without those that do not suit the env.
     :param steps: env steps of training. Default: those of the settings. They are rounded up to whole rollouts of the
         language model, and are the same for all methods; a classic one finishes its last rollout.
-    :param folder: folder to write to, of this env alone.
+    :param folder: folder to write to, of this env with these arguments alone.
     :param processes: number of cells that run at a time, each in a process of its own. Default: the number of CPU
         cores. 1: in this process, for envs that cannot be made in another. A language model other than the bundled one
         computes with as many threads as PyTorch has for each of them; all else with one, which is enough.

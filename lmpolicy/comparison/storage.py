@@ -6,8 +6,9 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -24,6 +25,8 @@ MODELS = "models"
 """Folder of trainings that are not complete, in the folder of a comparison."""
 Runs = dict[tuple[str, int], list[Row]]
 """The rows of each cell, by method and seed."""
+OF_ALL = ("env_id", "env_kwargs", "evaluation_kwargs", "success", "code of the env")
+"""Settings that all methods of a folder share. Results of others would be of another env, or no returns."""
 
 
 class OtherSettingsError(ValueError):
@@ -111,13 +114,37 @@ def cells_to_run(cells: Iterable[Cell], runs: Runs, folder: Path) -> list[Cell]:
     :param cells: all that were asked for.
     :param runs: what :func:`read_runs` returned.
     :param folder: folder of the comparison.
-    :raises OtherSettingsError: if a cell, or another seed of its method, was run with other settings; the message says
-        which, and what to do.
+    :raises OtherSettingsError: if a cell, or another seed of its method, was run with other settings, or any method on
+        another env; the message says which, and what to do.
     """
+    cells = list(cells)
+    for cell in cells[:1]:  # the env is that of all cells
+        _check_same_env(cell, runs, folder)
     waiting = [cell for cell in cells if not _is_complete(cell, runs, folder)]
     for cell in {cell.method.name: cell for cell in reversed(waiting)}.values():  # settings are those of all seeds
         _check_like_other_seeds(cell, runs, folder)
     return waiting
+
+
+def _check_same_env(cell: Cell, runs: Runs, folder: Path) -> None:
+    """Check that all results of a folder are of the env of a cell."""
+    known, now = read_settings(folder), _shared(_described(cell))
+    for (method, _), rows in sorted(runs.items()):
+        before = known.get(rows[0]["settings"])
+        if before is not None and (changed := differences(_shared(before), now)):
+            raise OtherSettingsError(
+                f"{folder / RUNS} holds results of {method} that are of another env, or measured otherwise "
+                f"({'; '.join(changed)}), and a folder is of one env. Name another folder (folder=..., or --output of "
+                "the command), or delete the rows of that method in that file"
+            )
+
+
+def _shared(described: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of all methods, without the module that an id is imported from, as in ``module:Env-v0``."""
+    found = {name: described[name] for name in OF_ALL if name in described}
+    if "env_id" in found:
+        found["env_id"] = re.sub(r"^'[^']*:", "'", found["env_id"])
+    return found
 
 
 def _is_complete(cell: Cell, runs: Runs, folder: Path) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmpolicy.files import whole_file
+from lmpolicy.files import is_json_object, whole_file
 from lmpolicy.report.tables import episodes_table
 from lmpolicy.training.turns import TURN_KEYS, Turn, to_line
 from lmpolicy.training.watching.whole_episodes import FILE, with_return
@@ -119,7 +119,7 @@ def read_turn_lines(path: Path) -> Iterator[Turn]:
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip() or not line.endswith(b"\n"):
+            if not line.strip() or not (line.endswith(b"\n") or is_json_object(line)):
                 continue
             try:
                 yield _turn(json.loads(line))

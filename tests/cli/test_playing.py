@@ -77,6 +77,14 @@ def test_episodes_are_added_to_a_file(tmp_path: Path) -> None:
     assert [len(turns) for turns in Episodes.from_jsonl(path)] == [1, 2]
 
 
+def test_a_last_turn_without_a_line_break_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    keep(path).add([turn(0), turn(1)])
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    keep(path, append=True).add([turn(0)])
+    assert [len(turns) for turns in Episodes.from_jsonl(path)] == [2, 1]
+
+
 def test_a_folder_takes_a_file_and_another_name_is_a_file(tmp_path: Path) -> None:
     assert keep(tmp_path).path == tmp_path / "episodes.jsonl"
     file = keep(tmp_path / "new" / "demos")

@@ -218,6 +218,51 @@ def test_other_settings_are_named_and_not_mixed(run: Any) -> None:
     assert run.cells == []
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"env": settings(Side)}, {"env": settings(Counting)}, "env_id was .*Side.*, is .*Counting"),
+        ({"env": "CartPole-v1"}, {"env": "CartPole-v0"}, "env_id was 'CartPole-v1', is 'CartPole-v0'"),
+        (
+            {"env": "CartPole-v1"},
+            {"env": "CartPole-v1", "env_kwargs": {"sutton_barto_reward": True}},
+            r"env_kwargs was {}, is {'sutton_barto_reward': True}",
+        ),
+        (
+            {"env": "CartPole-v1"},
+            {"env": "CartPole-v1", "evaluation_kwargs": {"sutton_barto_reward": True}},
+            "evaluation_kwargs was not set, is",
+        ),
+        ({"env": "CartPole-v1", "success": True}, {"env": "CartPole-v1"}, "success was True, is not set"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date")
+def test_a_folder_is_of_one_env(run: Any, before: Any, now: Any, told: str, tmp_path: Path) -> None:
+    run(methods=["random"], **before)
+    rows = (tmp_path / "found" / "runs.csv").read_bytes()
+    for methods in (["lm-frozen"], ["random"]):
+        with pytest.raises(ValueError, match=rf"results of random .*\(.*{told}.*Name another folder.*--output.*delete"):
+            run(methods=methods, **now)
+    assert run.cells == []
+    assert (tmp_path / "found" / "runs.csv").read_bytes() == rows
+
+
+def test_evaluations_of_fewer_episodes_are_noted_and_a_module_before_the_id_is_no_other_env(
+    run: Any, tmp_path: Path
+) -> None:
+    run("CartPole-v1", methods=["random"])
+    run("gymnasium.envs:CartPole-v1", methods=["lm-frozen"], episodes=3)
+    assert "Episodes of an evaluation: 3 or 4." in (tmp_path / "found" / "table.md").read_text()
+
+
+def test_a_folder_that_held_two_envs_before_is_not_reported(run: Any, tmp_path: Path) -> None:
+    run("CartPole-v1", methods=["random"])
+    known = tmp_path / "found" / "settings.json"
+    known.write_text(known.read_text().replace("CartPole-v1", "Acrobot-v1"))
+    with pytest.raises(ValueError, match=r"results of random .*\(env_id was 'Acrobot-v1', is 'CartPole-v1'\)"):
+        run("CartPole-v1", methods=["random"])
+
+
 def test_an_env_that_ignores_its_seed_is_known_again(run: Any) -> None:
     methods = ["classic-words", "random"]
     run(settings(Unseeded), methods=methods, keep_models=True)

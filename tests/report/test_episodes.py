@@ -38,6 +38,17 @@ def test_an_episode_that_was_written_twice_counts_once(tmp_path: Path) -> None:
     assert {turn.value for turns in found for turn in turns if turn.episode == 0} == {7.0}
 
 
+def test_a_whole_last_line_without_a_line_break_counts(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    write_turns(path, episode(3))
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    assert [len(turns) for turns in Episodes.from_jsonl(path)] == [3]
+    with path.open("a") as file:
+        file.write("\n{}")
+    with pytest.raises(ValueError, match=r"episodes\.jsonl, line 4 is no turn"):
+        Episodes.from_jsonl(path)
+
+
 BAD: list[tuple[Any, str]] = [
     ([1], "a turn is a JSON object with env_step, messages, probabilities"),
     ({"messages": ...}, "a turn is a JSON object"),
