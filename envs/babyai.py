@@ -1,6 +1,6 @@
 """MiniGrid and BabyAI in words.
 
-Environments: every ``MiniGrid-*`` and ``BabyAI-*`` id of the package minigrid (``pip install 'lmpolicy[minigrid]'``,
+Environments: every ``MiniGrid-*`` and ``BabyAI-*`` id of the package minigrid (``pip install ".[minigrid]"``,
 then ``import minigrid``). An agent walks through rooms and sees only what lies before it.
 
 Observation text: the mission, where the agent faces, what it carries, and all it sees: each object with colour and

@@ -1,7 +1,7 @@
 """Lunar lander in words.
 
 Environment: ``LunarLander-v3`` and ``LunarLanderContinuous-v3`` (needs Box2D:
-``pip install lmpolicy[box2d]``). A lander comes down on a moon with hills; the landing pad lies flat in the
+``pip install ".[box2d]"``). A lander comes down on a moon with hills; the landing pad lies flat in the
 middle.
 
 Observation text: where the lander is (metres left or right of the middle of the pad, and up or down from

@@ -1,6 +1,6 @@
 """Games of PettingZoo for one learner, and tic-tac-toe in words.
 
-Environment: ``lmpolicy/TicTacToe-v0`` (``pip install 'lmpolicy[pettingzoo]'``), PettingZoo's ``tictactoe_v3`` with one
+Environment: ``lmpolicy/TicTacToe-v0`` (``pip install ".[pettingzoo]"``), PettingZoo's ``tictactoe_v3`` with one
 seat for the agent. Any other game where the players take turns becomes a Gymnasium env by :class:`OneSeat`.
 
 Observation text: the cells that the agent has, and those that the other player has.

@@ -1,6 +1,6 @@
 """ScienceWorld in words: experiments of a primary school, in a house with things to heat, mix and grow.
 
-Environment: ``lmpolicy/ScienceWorld-v0`` (``pip install 'lmpolicy[scienceworld]'``), a Gymnasium env around the
+Environment: ``lmpolicy/ScienceWorld-v0`` (``pip install ".[scienceworld]"``), a Gymnasium env around the
 experiments of ScienceWorld; see :class:`ScienceWorldEnv`. Needs a Java runtime (``java``).
 
 Observation text: the goal, the room, what is carried, and what the game answered to the last command, where that is

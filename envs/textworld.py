@@ -1,6 +1,6 @@
 """TextWorld in words: text adventures with a goal, where every command that works right now is a legal action.
 
-Environment: ``lmpolicy/TextWorld-v0`` (``pip install 'lmpolicy[textworld]'``), a Gymnasium env around games of
+Environment: ``lmpolicy/TextWorld-v0`` (``pip install ".[textworld]"``), a Gymnasium env around games of
 Microsoft's TextWorld, which are made on demand; see :class:`TextWorldEnv`.
 
 Observation text: the goal, the room, what is carried, and what the game answered to the last command, where that is

@@ -1,6 +1,6 @@
 """TextWorldExpress in words: short text games, made anew and fast.
 
-Environment: ``lmpolicy/TextWorldExpress-v0`` (``pip install 'lmpolicy[textworld-express]'``), a Gymnasium env around
+Environment: ``lmpolicy/TextWorldExpress-v0`` (``pip install ".[textworld-express]"``), a Gymnasium env around
 the games of TextWorldExpress; see :class:`TextWorldExpressEnv`. Needs a Java runtime (``java``).
 
 Observation text: the goal, the room, what is carried, and what the game answered to the last command, where that is
