@@ -26,6 +26,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from scipy.stats import t as student
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -41,8 +42,6 @@ WAYS = ("ppo", "side by side", "one by one")
 COMMON = ("env_steps", "threads", "torch", "processor")
 LEARNT = ("way", "seed", "sampled", "mean_return", "rounds", "train_seconds", *COMMON)
 SPEED = ("pair", "way", "repetition", "seconds", "cpu_seconds", "steps_per_cpu_second", *COMMON)
-T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
-"""Quantiles of Student's distribution for a 95 % interval of a mean, by number of seeds."""
 
 
 def settings_of(args: argparse.Namespace, n_envs: int = 16) -> Hyperparameters:
@@ -174,7 +173,8 @@ def report(folder: Path) -> None:
             found = [float(row["mean_return"]) for row in learnt if (row["way"], row["sampled"]) == (way, sampled)]
             if not found:
                 continue
-            half = T_95.get(len(found), 1.96) * stdev(found) / len(found) ** 0.5 if len(found) > 1 else float("nan")
+            quantile = float(student.ppf(0.975, len(found) - 1))  # nan for one seed
+            half = quantile * stdev(found) / len(found) ** 0.5 if len(found) > 1 else quantile
             kind = "sampled" if sampled == "1" else "most likely action"
             print(f"{way:<13}{kind:<20}{fmean(found):8.4f} +- {half:.4f}   ({len(found)} seeds)")
     speed = read_rows(folder / "own_loop_speed.csv")

@@ -33,6 +33,8 @@ def add_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         if file.tell() == 0:
             writer.writeheader()
+        elif not path.read_bytes().endswith(b"\n"):  # as an editor may leave it
+            file.write("\n")
         writer.writerows(rows)
 
 

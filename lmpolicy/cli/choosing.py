@@ -84,7 +84,9 @@ def choose(given: Given) -> RunSettings:
     """
     chosen = _begin(given)
     if given.model is not None:
-        chosen = replace(chosen, hyperparameters=chosen.hyperparameters.for_model(find_model(given.model)))
+        model = find_model(given.model)
+        if model is not None or chosen.hyperparameters.model is not None:
+            chosen = replace(chosen, hyperparameters=chosen.hyperparameters.for_model(model))
     if given.generate is not None:
         if given.generate < 1:
             raise ValueError(f"--generate takes the longest answer in tokens, 1 or more; got {given.generate}")
@@ -174,15 +176,15 @@ def _check_arguments(env_id: str, arguments: dict[str, object]) -> None:
             raise ValueError(f"{env_id} takes no argument {name!r}{near(name, sorted(known))}")
 
 
-def find_model(name: str) -> str:
-    """Return the name of a language model that is there.
+def find_model(name: str) -> str | None:
+    """Return the name of a language model that is there; ``None`` for the bundled one, as where no model is named.
 
     :param name: what was typed; ``bundled`` is the bundled LM.
     :raises OSError: if there is none; the message says how to get it, or which one is meant.
     """
     short = {one.name.rpartition("/")[2]: one.name for one in models.named_models()}
-    if name == BUNDLED:
-        return short[name]
+    if models.find(short.get(name, name)) is models.find(None):
+        return None
     try:
         models.resolve(name)
     except OSError as error:

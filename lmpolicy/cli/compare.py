@@ -69,4 +69,5 @@ def compare(
             progress=progress,
         )
     facts = {"env": env, "folder": str(folder), "threshold": found.threshold, "summary": list(found.summary)}
-    tell(facts, f"{found}\n\nCurves are in {found.curves}, all numbers in {folder}.", json)
+    curves = f"Curves are in {found.curves}, all" if found.curves.exists() else "All"
+    tell(facts, f"{found}\n\n{curves} numbers are in {folder}.", json)

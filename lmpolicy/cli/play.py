@@ -49,6 +49,8 @@ def play(
     from lmpolicy.cli.playing import PERSON, find_player, play_episodes, settings_for, summary
     from lmpolicy.cli.told import tell
 
+    if output is None and (append or overwrite):
+        raise ValueError("--append and --overwrite are for a file of turns: name it by --output FILE")
     file = None if output is None else KeptEpisodes.at(output, append=append, overwrite=overwrite)
     path = None if file is None else file.path
     settings, run = settings_for(env, task, env_arg or (), by)

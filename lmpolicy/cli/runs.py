@@ -84,7 +84,7 @@ def _steps(file: Path) -> int:
     try:
         return _read_steps(file)
     except UNREADABLE as error:
-        raise ValueError(f"{file} cannot be read: {error}. {_instead_of(file)}") from error
+        raise ValueError(f"{file} cannot be read: {error}. {instead_of(file)}") from error
 
 
 def _read_steps(file: Path) -> int:
@@ -93,11 +93,16 @@ def _read_steps(file: Path) -> int:
         return int(json.loads(archive.read("data"))["num_timesteps"])
 
 
-def _instead_of(file: Path) -> str:
-    """Say what to do where the file of a model cannot be read."""
+def instead_of(file: Path) -> str:
+    """Say what to do where the file of a model, or a file beside that of a checkpoint, cannot be read.
+
+    :param file: file of the model.
+    """
     is_checkpoint = file.parent.parent.name == CHECKPOINTS
     run, unwanted = (file.parent.parent.parent, file.parent) if is_checkpoint else (file.parent, file)
     for place in reversed(numbered(run / CHECKPOINTS).values()):
+        if place == unwanted:
+            continue
         with suppress(OSError, *UNREADABLE):
             return f"Delete {unwanted}: {place} can be read, and has {_read_steps(place / MODEL):,} env steps"
     return f"No checkpoint of {run} can be read: lmpolicy train --settings {run / FILE} trains anew"

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from lmpolicy.cli.choosing import Given, check_demonstrations
 from lmpolicy.cli.progress import PendingNumbers, ProgressFile, TrainingBar, mean_return
 from lmpolicy.cli.run_settings import FILE, RunSettings
-from lmpolicy.cli.runs import Run
+from lmpolicy.cli.runs import Run, instead_of
 from lmpolicy.cli.told import busy_remark, in_words, messages
 from lmpolicy.cli.values import check_setting
 from lmpolicy.lm.guard import NonFiniteError
@@ -146,11 +146,15 @@ def go_on(folder: Path, settings: RunSettings, tensorboard: bool) -> Trained:
     """
     run, played = Run(folder, settings), None
     env, callbacks = settings.make_env(), _callbacks(run)
-    if newest_checkpoint(folder) is None:
+    newest = newest_checkpoint(folder)
+    if newest is None:
         model: OnPolicyAlgorithm = _make(settings, env)
         played = _demonstrations(settings)
     else:
-        model = resume(folder, env, callbacks, settings.device)
+        try:
+            model = resume(folder, env, callbacks, settings.device)
+        except ValueError as error:  # the envs are made as before, so a file is damaged
+            raise ValueError(f"{error}. {instead_of(newest / MODEL)}") from error
     settings.write(folder)
     return _learn(run, model, callbacks, tensorboard, played)
 

@@ -31,6 +31,7 @@ from lmpolicy.comparison.storage import (
     cells_to_run,
     make_folder,
     read_runs,
+    remove_leftovers,
     remove_training,
 )
 from lmpolicy.text.task import TextTask
@@ -182,15 +183,15 @@ def run_experiment(
     waiting = cells_to_run(cells, read_runs(target), target)
     learner_class(any(cell.method.is_masked(facts) for cell in waiting))  # fails before any work
     make_folder(target)
-    left = {cell.key for cell in waiting}
-    places = {name: place for place, name in enumerate(known_methods(experiment))}
+    remove_leftovers([cell for cell in cells if cell not in waiting], target)
+    left, known = {cell.key for cell in waiting}, list(known_methods(experiment))
 
     def told(what: str) -> None:
         if progress is not None:
             progress(what, len(cells) - len(left), len(cells))
 
     def done(cell: Cell, rows: list[Row]) -> None:
-        add_cell(target, cell, rows, lambda name: places.get(name, len(places)))
+        add_cell(target, cell, rows, lambda name: known.index(name) if name in known else len(known))
         remove_training(cell)
         left.discard(cell.key)
         told(str(cell))

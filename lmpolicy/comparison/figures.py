@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from lmpolicy.comparison.measures import interquartile_mean, interval
@@ -77,7 +76,7 @@ def draw_curves(
     for group in groups:
         if not group.learns:
             axes.axhline(
-                fmean(group.finals(sampled)),
+                interquartile_mean(group.finals(sampled)),
                 color=own.get(group.method, _colour_of_line(group)),
                 ls="--",
                 lw=1.2,

@@ -96,15 +96,18 @@ class FinishedRun:
 
     @property
     def hardware(self) -> str:
-        """Return what it ran on. A training that was interrupted may have gone on with more threads, or fewer."""
-        row, counts = self.rows[0], sorted({int(row["threads"]) for row in self.rows})
+        """Return what it ran on. A training that was interrupted may have gone on elsewhere, or with more threads."""
+        counts = sorted({int(row["threads"]) for row in self.rows})
         threads = f"{' and '.join(map(str, counts))} thread{'s' if counts != [1] else ''}"
-        return f"{row['processor']}, {threads}, torch {row['torch']}"
+        processors, versions = (
+            " and ".join(dict.fromkeys(row[name] for row in self.rows)) for name in ("processor", "torch")
+        )
+        return f"{processors}, {threads}, torch {versions}"
 
     @property
     def on_gpu(self) -> bool:
-        """Return whether a GPU computed."""
-        return is_gpu(self.rows[0]["processor"])
+        """Return whether a GPU computed, if only a part of it."""
+        return any(is_gpu(row["processor"]) for row in self.rows)
 
 
 def interquartile_mean(numbers: Sequence[float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import json
 import os
 import re
@@ -93,9 +94,22 @@ def remove_training(cell: Cell) -> None:
     :param cell: the cell.
     """
     if cell.kept is not None:
-        shutil.rmtree(cell.kept)
+        shutil.rmtree(cell.kept, ignore_errors=True)
         with contextlib.suppress(OSError):  # where others are not complete
             cell.kept.parent.rmdir()
+
+
+def remove_leftovers(cells: Iterable[Cell], folder: Path) -> None:
+    """Remove checkpoints of cells that are complete: a program may have been killed before it did so.
+
+    :param cells: complete cells.
+    :param folder: folder of the comparison.
+    """
+    for cell in cells:
+        for place in (folder / UNFINISHED).glob(f"{glob.escape(cell.method.name)}-{cell.seed}-*"):
+            shutil.rmtree(place, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (folder / UNFINISHED).rmdir()
 
 
 def read_settings(folder: Path) -> dict[str, dict[str, str]]:

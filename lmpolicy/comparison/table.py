@@ -35,13 +35,13 @@ COLUMNS = (
 )
 LEGEND = """\
 Return: interquartile mean over seeds of the mean return of the last evaluation, with its 95 % bootstrap interval; with
-the most likely actions, and with actions that are sampled from the policy. Lowest: the seed that ended lowest. Reached:
-env steps at the first evaluation whose mean return is at the threshold or above, median over seeds, and how many seeds
-reached it. Stays: env steps at the first evaluation from which on all later evaluations are there. Mean over training:
-area under the learning curve, divided by its env steps. All methods are evaluated at the same env steps, from the same
-seeds, without shaped or scaled rewards. Env steps before: steps of this env that were played before the training, to
-pretrain the language model or to learn the words. Minutes: of training, without evaluations, median over seeds; where
-some ran on a processor and others on a GPU, of those on a processor."""
+the most likely actions, and with actions that are sampled from the policy. Reached: env steps at the first evaluation
+whose mean return is at the threshold or above, median over seeds, and how many seeds reached it. Stays: env steps at
+the first evaluation from which on all later evaluations are there. Mean over training: area under the learning curve,
+divided by its env steps. All methods are evaluated at the same env steps, from the same seeds, without shaped or scaled
+rewards. Env steps before: steps of this env that were played before the training, to pretrain the language model or to
+learn the words. Minutes: of training, without evaluations, median over seeds; where some ran on a processor and others
+on a GPU, of those on a processor."""
 
 
 def cells_of(summary: Sequence[Line]) -> list[tuple[str, ...]]:

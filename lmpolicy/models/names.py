@@ -79,7 +79,7 @@ def find(name: str | Path | None) -> NamedModel | None:
     :return: the entry, or ``None`` if the name is not known. Other hub ids, folders and files work as ``model=`` too.
     """
     wanted = _MODELS[0].name if name is None else str(name).lower()
-    return next((one for one in _MODELS if wanted in (one.name, (one.hub_id or "").lower())), None)
+    return next((one for one in _MODELS if wanted in (one.name, one.hub_id and one.hub_id.lower())), None)
 
 
 def named_models() -> tuple[NamedModel, ...]:

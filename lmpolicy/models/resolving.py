@@ -41,6 +41,8 @@ def resolve(name: str | Path | None = None, revision: str | None = None) -> str:
         :class:`ModelError` if a file is there, but damaged, or cannot be converted.
     """
     known, text = find(name), str(name)
+    if not text.strip():
+        raise ModelError("a model has a name, got an empty text: name one, or leave it out for the bundled LM")
     if known is not None and known.folder is not None:
         return str(known.folder)
     path = Path(text)

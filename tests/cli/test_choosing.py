@@ -45,6 +45,19 @@ def test_the_warm_up_of_the_critic_suits_the_rollouts(
         assert (settings.n_steps, settings.n_envs) == (16, 2)
 
 
+@pytest.mark.parametrize("model", ["bundled", "lmpolicy/bundled"])
+def test_the_bundled_model_by_its_name_is_the_one_that_is_taken_without(model: str, tmp_path: Path) -> None:
+    assert choose(Given(env=ENV, model=model)) == choose(Given(env=ENV))
+    other = tmp_path / "settings.yaml"
+    other.write_text(
+        str(choose(Given(env=ENV, model="lmpolicy/bundled", changes=["ent_coef=0.5"]))).replace(
+            "model: null", f"model: {tmp_path}"
+        )
+    )
+    again = choose(Given(env=None, settings=other, model=model)).hyperparameters
+    assert (again.model, again.ent_coef) == (None, (0.5, 0.5))
+
+
 @pytest.mark.parametrize("tokens", [None, 8])
 def test_rates_after_a_warm_start_are_a_fifth(tokens: int | None, played: Path) -> None:
     plain = choose(Given(env=ENV, generate=tokens)).hyperparameters

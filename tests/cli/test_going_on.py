@@ -103,6 +103,18 @@ def test_a_checkpoint_that_is_cut_off_is_told_with_the_one_before(broken: Path) 
     )
 
 
+@pytest.mark.parametrize("name", ["training.json", "scaling.pickle"])
+def test_so_is_one_of_which_another_file_is_cut_off(broken: Path, name: str) -> None:
+    first, second = checkpoints(broken)
+    cut(second.parent / name)
+    done = lmpolicy("train", "--resume", broken, "--steps", 128)
+    assert done.code == 1
+    assert f"Delete {second.parent}: {first.parent} can be read, and has 0 env steps" in done.err
+    assert name not in ("training.json",) or f"Error: {second.parent / name} cannot be read: " in done.err
+    shutil.rmtree(second.parent)
+    succeed("train", "--resume", broken, "--steps", 64)
+
+
 def test_a_number_that_is_not_finite_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def diverged(self: PPO) -> None:
         raise NonFiniteError("training stopped; load it with PPO.load('model.zip', env=env)")

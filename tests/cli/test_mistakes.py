@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "train --settings device.yaml",
         r"device\.yaml has device: cudda, but --device cudda does not work here.*--device auto",
     ),
+    "a model without a name": ("train CartPole-v1 --model ''", r"got an empty text: name one"),
+    "turns for no file": ("play CartPole-v1 --by random --append", r"--append and --overwrite .*--output FILE"),
     "settings that are not there": ("train --settings my.yaml", r"no file my\.yaml: .*--dry-run prints one"),
     "settings that are no YAML": ("train --settings broken.yaml", r"broken\.yaml is no file of settings"),
     "a key misspelt in settings": ("train --settings misspelt.yaml", r"no setting 'hyperparamters': did you mean"),
@@ -149,7 +152,7 @@ def test_there_are_forty() -> None:
 def test_a_mistake_is_told_with_its_remedy(mistake: str) -> None:
     command, expected = MISTAKES[mistake]
     before = {path for path in Path().rglob("*") if "__pycache__" not in path.parts}
-    done = lmpolicy(*command.split())
+    done = lmpolicy(*shlex.split(command))
     said = re.sub(r"[\s│]+", " ", done.err)
     assert done.code in (1, 2), said
     assert re.search(expected, said), said

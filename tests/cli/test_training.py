@@ -135,6 +135,7 @@ def test_a_dry_run_prints_the_file_and_trains_nothing(whole: str) -> None:
     printed = succeed("train", ENV, *LONGER, "--dry-run").out
     assert sorted(Path().rglob("*")) == before
     assert yaml.safe_load(printed) == yaml.safe_load(Path(whole, "settings.yaml").read_text())
+    assert succeed("train", ENV, *LONGER, "--dry-run", "--json").facts == yaml.safe_load(printed)
 
 
 @pytest.mark.parametrize(

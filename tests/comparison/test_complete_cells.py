@@ -87,6 +87,25 @@ def test_a_language_model_goes_on_from_its_checkpoint(
         assert not (tmp_path / folder / "unfinished").exists(), "complete cells need no checkpoint"
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_checkpoints_of_a_complete_cell_go_even_if_the_program_was_killed_before(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: bool
+) -> None:
+    from lmpolicy.comparison import comparing
+
+    def killed(cell: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "remove_training", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(methods=["lm"], folder=tmp_path, checkpoints=True)
+    assert list(tmp_path.glob("unfinished/lm-0-*"))
+    run(methods=["lm"], folder=tmp_path, checkpoints=checkpoints)
+    assert run.cells == []
+    assert not (tmp_path / "unfinished").exists()
+
+
 def test_what_was_learnt_is_kept_if_asked_for(run: Any, tmp_path: Path) -> None:
     methods = ["lm", "lm-random", "lm-frozen", "classic-raw", "random"]
     found = run(methods=methods, keep_models=True)

@@ -61,6 +61,13 @@ def test_threads_of_a_training_that_went_on_with_others_are_all_named() -> None:
     assert FinishedRun([*one, *other]).hardware == "cpu, 1 and 2 threads, torch 2"
 
 
+def test_a_training_that_went_on_elsewhere_names_both_places() -> None:
+    here, there = rows({0: 1.0}), rows({100: 2.0}, processor="NVIDIA H200", torch="3")
+    assert FinishedRun([*here, *there]).hardware == "cpu and NVIDIA H200, 1 thread, torch 2 and 3"
+    assert FinishedRun([*here, *there]).on_gpu
+    assert not FinishedRun(here).on_gpu
+
+
 def test_intervals() -> None:
     assert interval([1.0, 2.0]) is None
     assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)

@@ -26,6 +26,9 @@ def test_names_and_hub_ids_are_unique_and_found_in_any_case() -> None:
             assert models.find(one.hub_id) is models.find(one.hub_id.upper()) is one
             assert one.name == one.hub_id.split("/")[1].lower()
     assert models.find("somebody/else") is None
+    assert models.find("") is None
+    with pytest.raises(models.ModelError, match="got an empty text: name one, or leave it out for the bundled LM"):
+        models.resolve("")
 
 
 def test_the_bundled_model_is_an_entry() -> None:

@@ -51,14 +51,14 @@ def resume(
     :return: learner of the class that the run had. Call ``learn`` next, because other calls use random numbers.
     :raises FileNotFoundError: if the folder has no checkpoint; the message names folders that have.
     :raises RuntimeError: if another program trains in the folder.
-    :raises ValueError: if the envs are wrapped or counted in another way than those of the run. Make them as the run
-        did.
+    :raises ValueError: if the envs are wrapped or counted in another way than those of the run, or a file of the
+        checkpoint is damaged. Make them as the run did, or delete that checkpoint to go on from the one before.
     """
     place = newest_checkpoint(Path(folder))
     if place is None:
         raise FileNotFoundError(_nothing_in(Path(folder)))
     claim(Path(folder)).release()  # callbacks cut files of the run, which nobody else may write to
-    state = json.loads((place / STATE).read_text(encoding="utf-8"))
+    state = _read_state(place / STATE)
     learner: OnPolicyAlgorithm = _class(state["learner"]).load(place / MODEL, env=env, device=device, force_reset=False)
     venv = learner.get_env()
     assert venv is not None
@@ -79,6 +79,15 @@ def resume(
     set_random_state(state["random"])
     log.info("Resumed %s after %d of %d env steps.", place, learner.num_timesteps, state["total_timesteps"])
     return learner
+
+
+def _read_state(file: Path) -> dict[str, Any]:
+    """Read what a checkpoint says about its training."""
+    try:
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # of text or JSON
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    return state
 
 
 def _continue_episodes(venv: VecEnv, place: Path, said: str) -> str:

@@ -198,13 +198,13 @@ class Hyperparameters(EnvSettings):
             reference={"beta": beta, "of": "start"},
         )
 
-    def for_model(self, model: str) -> Hyperparameters:
+    def for_model(self, model: str | None) -> Hyperparameters:
         """Return settings for another language model than the bundled one.
 
         How phrases are scored stays as it suits the env's phrases, unless the model has settings of its own there.
 
-        :param model: name of :mod:`lmpolicy.models`, hub id, folder or ``*.gguf`` file. A model that is known by name
-            brings the settings that suit it; any other has those of a pretrained LM.
+        :param model: name of :mod:`lmpolicy.models`, hub id, folder or ``*.gguf`` file; ``None``: the bundled LM. A
+            model that is known by name brings the settings that suit it; any other has those of a pretrained LM.
         """
         known = models.find(model)
         own = dict(models.PRETRAINED if known is None else known.settings)
