@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from lmpolicy.comparison.word_encoder import WordEncoder
 from lmpolicy.text.prompt import Prompt
 from lmpolicy.text.spaces import TextSpace, decode_bytes, row_keys
+from lmpolicy.training.copyable_wrapper import CopyableVecEnvWrapper
 
 WORDS, NUMBERS = "words", "numbers"
 """Keys of an observation."""
@@ -22,7 +23,7 @@ MASKS = "action_masks"
 """Name of the method that ``MaskablePPO`` of sb3-contrib asks for."""
 
 
-class WordFeatures(VecEnvWrapper):
+class WordFeatures(CopyableVecEnvWrapper):
     """Turn prompts into numbers for a classic policy, such as ``"MultiInputPolicy"``.
 
     This is the baseline to hold a language model against: a small network that is told what the language model is told.

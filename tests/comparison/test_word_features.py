@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from helpers.side_env import Side, SideTask
@@ -119,3 +123,16 @@ def test_wrong_envs_are_refused_with_a_remedy() -> None:
         WordFeatures(make_vec_env("CartPole-v1", 1))
     with pytest.raises(ValueError, match="positive number of env steps"):
         WordFeatures(lake(), play=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_goes_on_like_the_original(copied: Callable[[WordFeatures], WordFeatures]) -> None:
+    env = WordFeatures(lake(), play=64)
+    env.reset()
+    other = copied(env)
+    for action in (0, 1, 1, 2):
+        rows, rewards, dones, _ = env.step(np.full(2, action))
+        same, same_rewards, same_dones, _ = other.step(np.full(2, action))
+        assert all((rows[key] == same[key]).all() for key in rows)
+        assert (rewards == same_rewards).all()
+        assert (dones == same_dones).all()
