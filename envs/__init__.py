@@ -26,7 +26,7 @@ from lmpolicy.envs.taxi import Taxi
 from lmpolicy.envs.textworld import DEFAULT_CHALLENGE, TextWorld
 from lmpolicy.envs.textworld_express import TextWorldExpress
 from lmpolicy.envs.tomato_salad import TomatoSalad
-from lmpolicy.text.action_masks import HARMLESS
+from lmpolicy.text.action_masks import may_change
 from lmpolicy.text.task import TextTask
 
 __all__ = [
@@ -141,7 +141,7 @@ def _warn_of_changes(env: gym.Env, task: type[TextTask]) -> None:
     """Warn of wrappers that may change what the words of the bare env say, although its spaces stay."""
     layer = env
     while isinstance(layer, gym.Wrapper):
-        if isinstance(layer, gym.ActionWrapper | gym.ObservationWrapper) and not isinstance(layer, HARMLESS):
+        if may_change(layer, gym.ActionWrapper | gym.ObservationWrapper):
             kind = "actions" if isinstance(layer, gym.ActionWrapper) else "observations"
             warnings.warn(
                 f"{type(layer).__name__} may change {kind} within their space, but the bundled words describe those of "

@@ -191,10 +191,6 @@ def _try(challenge: str, settings: Mapping[str, Any], seed: int, file: Path) -> 
             made.with_suffix(extension).replace(file.with_suffix(extension))
 
 
-if __name__ == "__main__":
-    main()
-
-
 def chosen_game(options: dict[str, Any] | None, drawn: int, games: int) -> int:
     """Return the number of the game that a reset starts.
 
@@ -207,3 +203,7 @@ def chosen_game(options: dict[str, Any] | None, drawn: int, games: int) -> int:
     if not is_count(chosen, 0) or chosen >= games:
         raise ValueError(f'options={{"game": i}} starts the i-th of {games} games, counted from 0; got {chosen!r}')
     return int(chosen)
+
+
+if __name__ == "__main__":
+    main()

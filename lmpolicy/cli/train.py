@@ -61,11 +61,11 @@ def train(
     given = Given(env, model, task, seed, steps, n_envs, generate, env_arg or (), changes or ())
     given = given.starting_from(adapter, demonstrations, settings, device, threads, output)
     chosen = choose(given) if resume is None else settings_of(resume, given)
-    if dry_run and json:
-        tell(read_yaml(str(chosen)), "", json)
-    elif dry_run:
-        print(chosen, end="")
     if dry_run:
+        if json:
+            tell(read_yaml(str(chosen)), "", json)
+        else:
+            print(chosen, end="")
         return
     result = start(chosen, output, tensorboard) if resume is None else go_on(resume, chosen, tensorboard)
     tell(result.facts, str(result), json)

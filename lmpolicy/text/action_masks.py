@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from types import UnionType
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from gymnasium import spaces
 
 log = logging.getLogger(__name__)
 
-HARMLESS = (
+_HARMLESS = (
     *(gym.wrappers.ClipAction, gym.wrappers.RescaleAction, gym.wrappers.StickyAction),
     *(gym.wrappers.DelayObservation, gym.wrappers.DtypeObservation, gym.wrappers.FilterObservation),
     *(gym.wrappers.FlattenObservation, gym.wrappers.RescaleObservation, gym.wrappers.ReshapeObservation),
@@ -38,6 +39,15 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
         layer = layer.env if isinstance(layer, gym.Wrapper) else None
 
 
+def may_change(layer: gym.Env, kind: type[gym.Wrapper] | UnionType) -> bool:
+    """Return whether a layer may give a value another meaning within its space, as far as its type tells.
+
+    :param layer: an env or a wrapper.
+    :param kind: class of the wrappers that do so: ``ActionWrapper``, ``ObservationWrapper``, or both.
+    """
+    return isinstance(layer, kind) and not isinstance(layer, _HARMLESS)
+
+
 def warn_if_actions_change(env: gym.Env, layer: gym.Env, what: str) -> None:
     """Warn where a wrapper may give an action another meaning than the layer below it, whose words or mask are used.
 
@@ -46,7 +56,7 @@ def warn_if_actions_change(env: gym.Env, layer: gym.Env, what: str) -> None:
     :param what: what the layer says, such as ``"action_masks"``.
     """
     while env is not layer and isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.ActionWrapper) and not isinstance(env, HARMLESS):
+        if may_change(env, gym.ActionWrapper):
             name, below = type(env).__name__, type(layer).__name__
             warnings.warn(
                 f"{name} may change actions within their space, but {what} are those of {below} below it: give {name} "

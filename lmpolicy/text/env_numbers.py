@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from lmpolicy.text.action_masks import HARMLESS
+from lmpolicy.text.action_masks import may_change
 from lmpolicy.text.action_names import names_of
 from lmpolicy.text.mujoco_names import observation_names
 from lmpolicy.text.named_parts import Part
@@ -49,8 +49,8 @@ def find_number_names(env: gym.Env) -> Part | None:
 
 def _may_change_numbers(layer: gym.Env) -> bool:
     """Say whether a layer may show other numbers than the env below, as far as its type tells."""
-    observes = isinstance(layer, gym.ObservationWrapper) or "Observation" in type(layer).__name__
-    return observes and not isinstance(layer, HARMLESS)
+    kind = gym.Wrapper if "Observation" in type(layer).__name__ else gym.ObservationWrapper
+    return may_change(layer, kind)
 
 
 def _sources(layer: gym.Env) -> Iterator[tuple[Names, Units | None]]:
