@@ -31,8 +31,7 @@ from lmpolicy.comparison.storage import (
     cells_to_run,
     make_folder,
     read_runs,
-    remove_leftovers,
-    remove_training,
+    remove_trainings,
 )
 from lmpolicy.text.task import TextTask
 from lmpolicy.training.settings.hyperparameters import Hyperparameters
@@ -183,7 +182,7 @@ def run_experiment(
     waiting = cells_to_run(cells, read_runs(target), target)
     learner_class(any(cell.method.is_masked(facts) for cell in waiting))  # fails before any work
     make_folder(target)
-    remove_leftovers([cell for cell in cells if cell not in waiting], target)
+    remove_trainings((cell for cell in cells if cell not in waiting), target)  # a program may have been killed before
     left, known = {cell.key for cell in waiting}, list(known_methods(experiment))
 
     def told(what: str) -> None:
@@ -192,7 +191,7 @@ def run_experiment(
 
     def done(cell: Cell, rows: list[Row]) -> None:
         add_cell(target, cell, rows, lambda name: known.index(name) if name in known else len(known))
-        remove_training(cell)
+        remove_trainings([cell], target)
         left.discard(cell.key)
         told(str(cell))
 

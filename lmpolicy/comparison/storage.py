@@ -21,9 +21,8 @@ from lmpolicy.files import existing_folder, whole_file, write_table
 
 RUNS, SETTINGS, LOCK = "runs.csv", "settings.json", ".lock"
 """Files of a folder."""
-UNFINISHED = "unfinished"
-MODELS = "models"
-"""Folder of trainings that are not complete, in the folder of a comparison."""
+UNFINISHED, MODELS = "unfinished", "models"
+"""Folders in that of a comparison: of trainings that are not complete, and of what was learnt."""
 Runs = dict[tuple[str, int], list[Row]]
 """The rows of each cell, by method and seed."""
 OF_ALL = ("env_id", "env_kwargs", "evaluation_kwargs", "success", "code of the env")
@@ -88,19 +87,8 @@ def add_cell(folder: Path, cell: Cell, rows: Sequence[Row], order: Callable[[str
             file.write((json.dumps(kept, indent=1) + "\n").encode())
 
 
-def remove_training(cell: Cell) -> None:
-    """Remove the checkpoints of a cell, which is complete.
-
-    :param cell: the cell.
-    """
-    if cell.kept is not None:
-        shutil.rmtree(cell.kept, ignore_errors=True)
-        with contextlib.suppress(OSError):  # where others are not complete
-            cell.kept.parent.rmdir()
-
-
-def remove_leftovers(cells: Iterable[Cell], folder: Path) -> None:
-    """Remove checkpoints of cells that are complete: a program may have been killed before it did so.
+def remove_trainings(cells: Iterable[Cell], folder: Path) -> None:
+    """Remove the checkpoints of complete cells, and their folder with the last of them.
 
     :param cells: complete cells.
     :param folder: folder of the comparison.
@@ -108,7 +96,7 @@ def remove_leftovers(cells: Iterable[Cell], folder: Path) -> None:
     for cell in cells:
         for place in (folder / UNFINISHED).glob(f"{glob.escape(cell.method.name)}-{cell.seed}-*"):
             shutil.rmtree(place, ignore_errors=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # where others are not complete
         (folder / UNFINISHED).rmdir()
 
 

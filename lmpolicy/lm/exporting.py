@@ -136,6 +136,7 @@ def merged(lm: nn.Module) -> PreTrainedModel:
     if is_quantized(model):
         raise ValueError(f"only weights that bitsandbytes quantised can be made floats; {MERGE_BY_HAND}")
     if isinstance(model, PeftModel):
+        repeats_layers = any(getattr(config, "layer_replication", None) for config in model.peft_config.values())
         for layer in (module for module in model.modules() if isinstance(module, BaseTunerLayer)):
             own = layer.get_base_layer()  # merging writes into its weights, which may be tied to others
             for name, weight in own.named_parameters(recurse=False):
@@ -145,6 +146,8 @@ def merged(lm: nn.Module) -> PreTrainedModel:
             model = tuner.merge_and_unload()
         except RuntimeError as error:  # PEFT's, for instance about a bias that the layer has no place for
             raise ValueError(f"the adapter cannot be merged: {error} policy.save_adapter(folder) writes it") from error
+        if repeats_layers:
+            _copy_repeated(model)
     _name_untied(model)
     return model
 
@@ -200,6 +203,16 @@ def _plain_layer(layer: Any, weight: th.Tensor) -> nn.Module:
     plain.weight = nn.Parameter(weight.T.contiguous() if turned else weight, requires_grad=False)
     plain.bias = layer.bias
     return plain
+
+
+def _copy_repeated(model: Any) -> None:
+    """Give each layer weights of its own, where the adapter made several of one; a file holds no weight twice."""
+    seen: set[int] = set()
+    for module in model.base_model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if id(weight) in seen:
+                setattr(module, name, nn.Parameter(weight.clone(), requires_grad=False))
+            seen.add(id(weight))
 
 
 def _name_untied(model: Any) -> None:

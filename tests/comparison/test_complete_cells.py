@@ -93,11 +93,15 @@ def test_checkpoints_of_a_complete_cell_go_even_if_the_program_was_killed_before
 ) -> None:
     from lmpolicy.comparison import comparing
 
-    def killed(cell: Any) -> None:
-        raise KeyboardInterrupt
+    removed = comparing.remove_trainings
+
+    def killed(cells: Any, folder: Path) -> None:
+        if complete := list(cells):
+            raise KeyboardInterrupt
+        removed(complete, folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(comparing, "remove_training", killed)
+        patch.setattr(comparing, "remove_trainings", killed)
         with pytest.raises(KeyboardInterrupt):
             run(methods=["lm"], folder=tmp_path, checkpoints=True)
     assert list(tmp_path.glob("unfinished/lm-0-*"))

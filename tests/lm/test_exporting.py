@@ -75,6 +75,18 @@ def test_embeddings_that_training_untied(tiny_models: dict[str, Path], tmp_path:
     assert policy.backbone.lm.config.tie_word_embeddings is True
 
 
+@pytest.mark.parametrize("name", ["llama", "llama-tied"])
+def test_repeated_layers_have_weights_of_their_own(tiny_models: dict[str, Path], tmp_path: Path, name: str) -> None:
+    policy = make_policy(tiny_models[name], lora={"r": 2, "layer_replication": [[0, 2], [1, 2]]})
+    with th.no_grad():
+        for weight in policy.backbone.lm.parameters():
+            if weight.requires_grad:
+                weight.add_(th.randn_like(weight), alpha=0.1)
+    loaded = assert_exported(policy, tmp_path / "out")
+    assert len(loaded.model.layers) == loaded.config.num_hidden_layers == 3
+    assert (loaded.lm_head.weight is loaded.get_input_embeddings().weight) is (name == "llama-tied")
+
+
 @pytest.mark.parametrize("lora", [{"r": 4}, "frozen"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @pytest.mark.parametrize("quantization", ["4bit", "8bit"])
