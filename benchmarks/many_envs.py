@@ -148,13 +148,15 @@ def is_complete(seed, args):
     if args.set:
         wanted = trial_of(args), str(seed), settings_of(args)
         return any((row["trial"], row["seed"], row["settings"]) == wanted for row in read_rows(args.trials))
-    rows = [row for (_, other), rows in read(args.output).items() if other == seed for row in rows]
-    if rows and {row["settings"] for row in rows} != {settings_of(args)}:
+    runs, now = read(args.output), settings_of(args)
+    others = sorted({other for (_, other), rows in runs.items() if any(row["settings"] != now for row in rows)})
+    if others:
         raise SystemExit(
-            f"seed {seed} in {args.output / RUNS} was run with other settings: delete its rows to run it again, or "
-            "name another folder with --output"
+            f"{args.output / RUNS} has seed{'s' if len(others) > 1 else ''} {', '.join(map(str, others))} with other "
+            "settings, which no mean may mix: delete those rows to run all with these, or name another folder with "
+            "--output"
         )
-    return bool(rows)
+    return any(other == seed for _, other in runs)
 
 
 def make_model(seed):

@@ -50,8 +50,9 @@ def test_run_writes_rows_for_each_env_and_is_not_repeated(
     many_envs.main(arguments)
     assert "seed 3 is complete already" in capsys.readouterr().out
     assert table(tmp_path / "many_envs_runs.csv") == rows
-    with pytest.raises(SystemExit, match="other settings"):
-        many_envs.main([*arguments, "--episodes", "5"])
+    for seed in ("3", "4"):
+        with pytest.raises(SystemExit, match="seed 3 with other settings"):
+            many_envs.main([*arguments, "--episodes", "5", "--seeds", seed])
 
 
 def test_a_trial_has_other_settings_and_a_file_of_its_own(
