@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.group_advantages.cells import METHODS, TASKS
 from benchmarks.learning.tasks import BY_NAME, threshold_of
+from lmpolicy.comparison.figures import LINEAR, spans_magnitudes
 from lmpolicy.comparison.measures import interquartile_mean, interval
 
 Rows = list[dict[str, str]]
@@ -115,8 +116,8 @@ def _draw(axes: Any, rows: Rows, task: str, sampled: bool) -> None:
             low, high = zip(*[one for one in bounds if one], strict=True)
             axes.fill_between(steps, low, high, color=COLOURS[method], alpha=0.15, lw=0)
     axes.axhline(threshold_of(BY_NAME[task]), color="0.5", ls=":", lw=1.2, label="threshold")
-    if BY_NAME[task].wide:
-        axes.set_yscale("symlog", linthresh=10)
+    if spans_magnitudes(float(row["mean_return"]) for row in rows if row["task"] == task):
+        axes.set_yscale("symlog", linthresh=LINEAR)
         axes.set_ylim(top=0)
     kind = "sampled" if sampled else "most likely"
     axes.set_title(f"{task}, {kind} actions", loc="left", fontsize=10)

@@ -31,7 +31,7 @@ def report(folder: Path) -> None:
         runs = read_runs(folder / task.name)
         if runs:
             what = with_threshold(experiment(task))
-            found = report_one(what, folder / task.name, task.wide)
+            found = report_one(what, folder / task.name)
             groups[task.name] = group_runs(runs, task.name, what.threshold, [one["method"] for one in found.summary])
             summary += list(found.summary)
             cells += [(task.name, *line) for line in cells_of(found.summary)[1:]]
@@ -81,7 +81,7 @@ def save_figure(
         lines, columns, figsize=(max(8, 3.6 * columns), 3 * lines + 0.8), layout="constrained", squeeze=False
     )
     for axes, (name, found) in zip(grid.flat, groups.items(), strict=False):
-        draw_curves(axes, found, sampled, BY_NAME[name].best, BY_NAME[name].wide, colours)
+        draw_curves(axes, found, sampled, BY_NAME[name].best, colours)
         axes.set_title(name, loc="left", fontsize=11)
         axes.set_xlabel("env steps")
     for axes in list(grid.flat)[len(groups) :]:

@@ -44,8 +44,6 @@ class Task:
     ended its share of the episodes. Where some episodes are much longer than others, fewer envs waste less play."""
     every: int = 5_000
     """Env steps between evaluations."""
-    wide: bool = False
-    """Returns span orders of magnitude, so that a linear axis shows only the worst."""
     words: TextTask | None = None
     """How the env reads as text, where it is not as in the named settings."""
     steps: int | None = None
@@ -90,8 +88,8 @@ TASKS = (
         every=10_000,
     ),
     # Gymnasium's threshold is 8, which the best possible play misses by as much as a draw of 100 start states.
-    Task("taxi", "Taxi-v4", {"max_episode_steps": 200}, -770, 7.9, 7, every=10_000, wide=True),
-    Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13, wide=True),
+    Task("taxi", "Taxi-v4", {"max_episode_steps": 200}, -770, 7.9, 7, every=10_000),
+    Task("cliffwalking", "CliffWalking-v1", {"max_episode_steps": 200}, -2120, -13, -13),
     Task("acrobot", "Acrobot-v1", {}, -497, None, None, copies=20),
     Task("mountaincar", "MountainCar-v0", {}, -200, None, None, every=10_000),
     # Hardly a prompt comes again, and evaluations of 100 episodes would take longer than the training.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ from lmpolicy.comparison.summary import Group
 from lmpolicy.comparison.table import colour_of
 from lmpolicy.files import whole_file
 
+LINEAR = 10
+"""Where axes are logarithmic, returns nearer to zero than this are drawn as they are."""
+WIDE = 20
+"""Axes are logarithmic where the worst return is below zero by so many times what the best is away from it."""
 
-def save_curves(groups: Sequence[Group], path: Path, title: str, best: float | None = None, wide: bool = False) -> None:
+
+def save_curves(groups: Sequence[Group], path: Path, title: str, best: float | None = None) -> None:
     """Draw the learning curves: left with the most likely actions, right with sampled ones.
 
     :param groups: all methods.
     :param path: PNG file to write.
     :param title: what stands above.
     :param best: best possible mean return, if it is known.
-    :param wide: whether returns span orders of magnitude, so that a linear axis would show only the worst.
     """
     import matplotlib as mpl
 
@@ -29,7 +34,7 @@ def save_curves(groups: Sequence[Group], path: Path, title: str, best: float | N
 
     figure, panels = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", sharey=True)
     for axes, sampled in zip(panels, (False, True), strict=True):
-        draw_curves(axes, groups, sampled, best, wide)
+        draw_curves(axes, groups, sampled, best)
         axes.set_title("sampled actions" if sampled else "most likely actions", loc="left", fontsize=11)
         axes.set_xlabel("env steps")
     panels[0].set_ylabel("mean return of an evaluation")
@@ -45,7 +50,6 @@ def draw_curves(
     groups: Sequence[Group],
     sampled: bool,
     best: float | None = None,
-    wide: bool = False,
     colours: Mapping[str, str] | None = None,
 ) -> None:
     """Draw the interquartile mean over seeds of every method, with its 95 % bootstrap interval.
@@ -54,16 +58,15 @@ def draw_curves(
     :param groups: all methods.
     :param sampled: whether with sampled actions.
     :param best: best possible mean return, if it is known.
-    :param wide: as for :func:`save_curves`.
     :param colours: colours of methods with names of one's own.
     """
     from matplotlib import ticker
 
     own = dict(colours or {})
-    if wide:
-        axes.set_yscale("symlog", linthresh=10)  # before the data, to which its limits are fitted
+    if spans_magnitudes(_returns(groups)):
+        axes.set_yscale("symlog", linthresh=LINEAR)  # before the data, to which its limits are fitted
     for group in groups:
-        if not group.learns or BUDGET in group.method:  # a curve fifty times as long would hide the others
+        if not _has_curve(group):
             continue
         curve, colour = group.curve(sampled), own.get(group.method, colour_of(group.method))
         means = [interquartile_mean(values) for values in curve.values()]
@@ -93,6 +96,15 @@ def draw_curves(
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def spans_magnitudes(returns: Iterable[float]) -> bool:
+    """Return whether returns differ so much that a linear axis would show only the worst.
+
+    :param returns: mean returns of evaluations.
+    """
+    found = list(returns)
+    return bool(found) and -min(found) >= WIDE * max(abs(max(found)), LINEAR)
+
+
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
     """Put one legend below the panels, where it covers nothing.
 
@@ -109,6 +121,20 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
         found["band: 95 % bootstrap interval"] = Patch(color="0.5", alpha=0.3, lw=0)
     if found:
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=4, frameon=False)
+
+
+def _has_curve(group: Group) -> bool:
+    return group.learns and BUDGET not in group.method  # a curve fifty times as long would hide the others
+
+
+def _returns(groups: Sequence[Group]) -> Iterator[float]:
+    """Yield what is drawn of both ways to act, so that both are drawn alike."""
+    for group in groups:
+        for sampled in (False, True):
+            if _has_curve(group):
+                yield from chain.from_iterable(group.curve(sampled).values())
+            elif not group.learns:
+                yield from group.finals(sampled)
 
 
 def _colour_of_line(group: Group) -> str:

@@ -113,12 +113,11 @@ class Comparison:
         return to_html(cells_of(self.summary), self.title)
 
 
-def report(experiment: Experiment, folder: Path, wide: bool = False) -> Comparison:
+def report(experiment: Experiment, folder: Path) -> Comparison:
     """Write summary, table and curves of all complete cells of a folder.
 
     :param experiment: what is compared.
     :param folder: folder with at least one complete cell.
-    :param wide: as for :func:`lmpolicy.comparison.figures.save_curves`.
     """
     runs = read_runs(folder)
     known = known_methods(experiment)
@@ -131,7 +130,7 @@ def report(experiment: Experiment, folder: Path, wide: bool = False) -> Comparis
     with whole_file(folder / TABLE_FILE) as file:
         file.write(("\n\n".join(notes) + "\n").encode())
     if any(group.learns for group in groups):
-        save_curves(groups, folder / CURVES_FILE, _figure_title(found, groups), experiment.best, wide)
+        save_curves(groups, folder / CURVES_FILE, _figure_title(found, groups), experiment.best)
     return found
 
 
