@@ -14,19 +14,19 @@ from lmpolicy.comparison.summary import group_runs
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "compare"
 
 
-def axis_of(name: str, sampled: bool) -> tuple[str, Any]:
+def axis_of(name: str, sampled: bool, best: float | None = None) -> tuple[str, Any]:
     """Scale and limits of the returns' axis for results that are kept."""
     plt = pytest.importorskip("matplotlib.pyplot")
     groups = group_runs(read_runs(RESULTS / name), name, None, ["lm", "classic-raw", "random"])
     figure, axes = plt.subplots()
-    draw_curves(axes, groups, sampled, best=-13 if name == "cliffwalking" else None)
+    draw_curves(axes, groups, sampled, best)
     found = axes.get_yscale(), axes.get_ylim()
     plt.close(figure)
     return found
 
 
 def test_a_wide_axis_ends_near_the_returns() -> None:
-    scale, (low, high) = axis_of("cliffwalking", sampled=False)
+    scale, (low, high) = axis_of("cliffwalking", sampled=False, best=-13)
     assert scale == "symlog"
     assert -13 < high < -5
     assert -50_000 < low < -2_000
