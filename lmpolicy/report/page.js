@@ -36,7 +36,8 @@
   }
 
   const whole = (value) => value.toLocaleString("en-US");
-  const steps = (value) => (value >= 1e6 ? `${number(value / 1e6, 3)}M` : value >= 1e4 ? `${number(value / 1e3, 3)}k` : whole(value));
+  const shorter = (value, small) => (Math.abs(value) >= 1e6 ? `${number(value / 1e6, 3)}M` : Math.abs(value) >= 1e4 ? `${number(value / 1e3, 3)}k` : small(value));
+  const steps = (value) => shorter(value, whole);
   const percent = (share) => (share === null || share === undefined ? "–" : share > 0 && share < 0.001 ? "<0.1%" : `${(100 * share).toFixed(1)}%`);
   const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
   const several = runs.length > 1;
@@ -54,7 +55,7 @@
 
   // Charts.
 
-  const WIDTH = 340, HEIGHT = 170, LEFT = 44, RIGHT = 6, TOP = 10, BOTTOM = 22;
+  const WIDTH = 340, HEIGHT = 170, LEFT = 48, RIGHT = 6, TOP = 10, BOTTOM = 22;
   const charts = [];
 
   function range(values) {
@@ -65,18 +66,32 @@
     return low > 0 && low < 0.5 * high ? [0, high] : [low, high];
   }
 
+  // As in the curves of a comparison (figures.py): logarithmic where a linear axis would show only the worst value.
+
+  const LINEAR = 10, WIDE = 20;
+  const spansMagnitudes = (low, high) => -low >= WIDE * Math.max(Math.abs(high), LINEAR);
+  const magnitude = (y) => (Math.abs(y) <= LINEAR ? y / LINEAR : Math.sign(y) * (1 + Math.log10(Math.abs(y) / LINEAR)));
+
+  function powers(low, high) {
+    const found = [];
+    for (let tick = -LINEAR; tick >= low; tick *= 10) if (tick <= high) found.unshift(tick);
+    return high >= 0 ? [...found, 0] : found;
+  }
+
   function chart(title, series, bounds) {
     const used = series.filter((one) => one.x.length);
     const last = Math.max(1, ...used.map((one) => one.x[one.x.length - 1]));
     const [low, high] = bounds || range(used.flatMap((one) => one.y));
+    const wide = spansMagnitudes(low, high);
+    const scale = wide ? magnitude : (y) => y;
     const toX = (x) => LEFT + (x / last) * (WIDTH - LEFT - RIGHT);
-    const toY = (y) => TOP + ((high - y) / (high - low)) * (HEIGHT - TOP - BOTTOM);
+    const toY = (y) => TOP + ((scale(high) - scale(y)) / (scale(high) - scale(low))) * (HEIGHT - TOP - BOTTOM);
     const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
     const ends = used.map((one) => `${one.name}: from ${number(one.y[0])} to ${number(one.y[one.y.length - 1])}`);
-    svg.setAttribute("aria-label", `${title} over env steps. ${ends.join("; ")}.`);
-    for (const tick of ticks(low, high, 3)) {
+    svg.setAttribute("aria-label", `${title} over env steps${wide ? ", logarithmic axis" : ""}. ${ends.join("; ")}.`);
+    for (const tick of wide ? powers(low, high) : ticks(low, high, 3)) {
       svg.append(draw("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: toY(tick), y2: toY(tick) }));
-      svg.append(draw("text", { x: LEFT - 6, y: toY(tick) + 4, "text-anchor": "end" }, number(tick, 3)));
+      svg.append(draw("text", { x: LEFT - 6, y: toY(tick) + 4, "text-anchor": "end" }, shorter(tick, (one) => number(one, 3))));
     }
     for (const tick of ticks(0, last, 4)) svg.append(draw("text", { x: toX(tick), y: HEIGHT - 6, "text-anchor": tick > last * 0.95 ? "end" : "middle" }, steps(tick)));
     const here = draw("line", { class: "here", y1: TOP, y2: HEIGHT - BOTTOM, x1: -9, x2: -9, visibility: "hidden" });
@@ -88,7 +103,7 @@
       svg.append(draw("path", { class: `curve ${one.paint}`, d: path }));
     }
     const readout = make("output", {});
-    const figure = make("figure", {}, make("figcaption", {}, make("span", {}, title), readout), svg);
+    const figure = make("figure", {}, make("figcaption", {}, make("span", {}, wide ? `${title}, logarithmic` : title), readout), svg);
     const show = (step) => {
       here.setAttribute("visibility", step === null ? "hidden" : "visible");
       if (step !== null) { here.setAttribute("x1", toX(Math.min(step, last))); here.setAttribute("x2", toX(Math.min(step, last))); }

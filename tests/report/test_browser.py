@@ -11,6 +11,7 @@ from helpers.shown_runs import HOSTILE, episode, turn, write_run
 
 import lmpolicy
 from benchmarks.common.browser import Browser, browser, find_chromium
+from lmpolicy.comparison.figures import spans_magnitudes
 from lmpolicy.report.pictures import picture_of
 
 np = pytest.importorskip("numpy")
@@ -181,6 +182,32 @@ def test_curves(tab: Browser, folder: Path) -> None:
     tab.run("document.querySelectorAll('#curves summary').forEach((one) => one.click())")
     table = "document.querySelector('#curves table')"
     assert tab.run(f"new Promise((done) => setTimeout(() => done({table} && {table}.rows.length)))") == 3
+
+
+@pytest.mark.parametrize(
+    ("returns", "ticks"),
+    [
+        ([-19_800.0, -150.0, -13.0], ["\u221210k", "\u22121,000", "\u2212100"]),  # the cliff
+        ([-200.0, -20.0, 8.0], ["\u2212100", "\u221210", "0"]),  # Taxi
+        ([-500.0, -300.0, -70.0], ["\u2212400", "\u2212200"]),  # of one magnitude: a linear axis
+    ],
+)
+def test_returns_of_several_magnitudes_have_a_logarithmic_axis(
+    tab: Browser, tmp_path: Path, returns: list[float], ticks: list[str]
+) -> None:
+    run = write_run(tmp_path, [episode(2)], {"rollout/ep_rew_mean": returns})
+    opened(tab, lmpolicy.write_report(run))
+    wide = spans_magnitudes(returns)
+    first = "document.querySelector('#curves .charts figure')"
+    assert (tab.run(f"{first}.querySelector('span').textContent") == "Return per episode, logarithmic") is wide
+    assert ("logarithmic axis" in tab.run(f"{first}.querySelector('svg').getAttribute('aria-label')")) is wide
+    assert tab.run(f"[...{first}.querySelectorAll('text[text-anchor=end]')].map((one) => one.textContent)")[:-1] == ticks
+    path = tab.run(f"{first}.querySelector('.curve').getAttribute('d')")
+    heights = [float(point.split()[1]) for point in path[1:].split("L")]
+    assert heights[0] == pytest.approx(148, abs=0.2)  # the worst at the bottom, the best at the top
+    assert heights[2] == pytest.approx(10, abs=0.2)
+    lefts = tab.run(f"[...{first}.querySelectorAll('text')].map((one) => one.getBBox().x)")
+    assert min(lefts) >= 0  # no number is cut off
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
