@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.group_advantages.cells import FIELDS, METHODS, TASKS, Cell
-from benchmarks.group_advantages.report import curves, steps_to, table
+from benchmarks.group_advantages.report import groups_of, table
 from lmpolicy import EpisodeGroups, GroupAdvantages
 from lmpolicy.training.groups.episode_groups import groups_around
 
@@ -99,5 +99,6 @@ def test_the_table_sums_up_seeds() -> None:
     ]  # fmt: skip
     (line,) = list(table(rows))[2:]
     assert line.startswith("| CartPole-v1 | rloo | 3 | 360 (100 to 500) | 360 (100 to 500) | 200 (2 of 3) | 1.0 |")
-    assert curves(rows, "cartpole", "rloo", True)[0] == {0: 9.0, 200: 500.0}
-    assert steps_to({0: 9.0, 200: 500.0}, 475) == 200
+    (group,) = groups_of(rows)["cartpole"]
+    assert group.curve(sampled=True) == {0: [9.0, 9.0, 9.0], 200: [500.0, 480.0, 100.0]}
+    assert group.threshold == 475
