@@ -10,8 +10,9 @@ from statistics import median
 from benchmarks.group_advantages.cells import METHODS, TASKS
 from benchmarks.learning.tasks import BY_NAME, threshold_of
 from lmpolicy.comparison.figures import add_legend, draw_curves
-from lmpolicy.comparison.measures import FinishedRun, interquartile_mean, interval
-from lmpolicy.comparison.summary import Group
+from lmpolicy.comparison.measures import interquartile_mean, interval
+from lmpolicy.comparison.storage import Runs
+from lmpolicy.comparison.summary import Group, group_runs
 from lmpolicy.files import whole_file
 
 Rows = list[dict[str, str]]
@@ -23,17 +24,11 @@ def groups_of(rows: Rows) -> dict[str, list[Group]]:
 
     :param rows: of the file.
     """
-    cells: dict[tuple[str, str], dict[str, Rows]] = {}
+    tasks: dict[str, Runs] = {}
     for row in rows:
-        cells.setdefault((row["task"], row["method"]), {}).setdefault(row["seed"], []).append(row)
+        tasks.setdefault(row["task"], {}).setdefault((row["method"], int(row["seed"])), []).append(row)
     return {
-        task: [
-            Group(task, method, [FinishedRun(one) for one in cells[task, method].values()], threshold_of(BY_NAME[task]))
-            for method in METHODS
-            if (task, method) in cells
-        ]
-        for task in TASKS
-        if any(of == task for of, _ in cells)
+        task: group_runs(tasks[task], task, threshold_of(BY_NAME[task]), METHODS) for task in TASKS if task in tasks
     }
 
 

@@ -102,3 +102,4 @@ def test_the_table_sums_up_seeds() -> None:
     (group,) = groups_of(rows)["cartpole"]
     assert group.curve(sampled=True) == {0: [9.0, 9.0, 9.0], 200: [500.0, 480.0, 100.0]}
     assert group.threshold == 475
+    assert group.runs[0].steps_to(475) == 200
