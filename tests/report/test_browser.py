@@ -201,8 +201,8 @@ def test_returns_of_several_magnitudes_have_a_logarithmic_axis(
     first = "document.querySelector('#curves .charts figure')"
     assert (tab.run(f"{first}.querySelector('span').textContent") == "Return per episode, logarithmic") is wide
     assert ("logarithmic axis" in tab.run(f"{first}.querySelector('svg').getAttribute('aria-label')")) is wide
-    *heights, _ = tab.run(f"[...{first}.querySelectorAll('text[text-anchor=end]')].map((one) => one.textContent)")
-    assert heights == ticks  # the last one is of env steps
+    *numbers, _ = tab.run(f"[...{first}.querySelectorAll('text[text-anchor=end]')].map((one) => one.textContent)")
+    assert numbers == ticks  # the last one is of env steps
     path = tab.run(f"{first}.querySelector('.curve').getAttribute('d')")
     drawn = [float(point.split()[1]) for point in path[1:].split("L")]
     assert drawn[0] == pytest.approx(148, abs=0.2)  # the worst at the bottom, the best at the top
